@@ -1,0 +1,136 @@
+//! Every maximum of the server, in one place: name, default, and what a client sees when it is met.
+//! Relations between limits are proved at compile time, each with its reason.
+
+/// Bytes of a block: the unit of every read and write of the log (`O_DIRECT` alignment).
+pub const BLOCK_BYTES: usize = 4096;
+/// Bytes of payload that share one checksum inside an entry, so that a small read verifies little.
+pub const CHECKSUM_CHUNK_BYTES: usize = 64 * 1024;
+/// Bytes of the largest commit, header and padding included.
+pub const COMMIT_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of a segment file (`--segment-bytes`).
+pub const SEGMENT_BYTES_DEFAULT: u64 = 256 * 1024 * 1024;
+/// Smallest `--segment-bytes`.
+pub const SEGMENT_BYTES_MIN: u64 = 1024 * 1024;
+/// Largest `--segment-bytes`: positions in a segment are 32 bits.
+pub const SEGMENT_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
+/// A commit may take at most this fraction of a segment, so that small segments still roll sensibly.
+pub const COMMITS_PER_SEGMENT_MIN: u64 = 16;
+/// Commits that wait, sealed, behind the one in flight before writers are held back.
+pub const SEALED_COMMITS_MAX: usize = 2;
+/// Bytes at the end of the last segment of a full disk that only deletes may use.
+pub const CONTROL_RESERVE_BYTES: usize = 256 * 1024;
+/// Bytes of one read from disk while pieces are coalesced.
+pub const READ_BYTES_MAX: usize = 1024 * 1024;
+/// Gap between two pieces on disk up to which one read fetches both.
+pub const READ_GAP_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of recent commits kept in memory, all shards together (`--cache-bytes`).
+pub const CACHE_BYTES_DEFAULT: u64 = 256 * 1024 * 1024;
+
+/// Bytes of a request head, request line included: 431.
+pub const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of a request target: 414.
+pub const TARGET_BYTES_MAX: usize = 8 * 1024;
+/// Header lines in a request: 431.
+pub const HEADERS_MAX: usize = 96;
+/// Bytes of a request body (`--max-body-bytes`): 413.
+pub const BODY_BYTES_DEFAULT: u64 = 32 * 1024 * 1024;
+/// Largest `--max-body-bytes`.
+pub const BODY_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// Bytes of bodies in flight, as a multiple of `--max-body-bytes`, per shard: 503 with `Retry-After`.
+pub const BODIES_IN_FLIGHT: u64 = 16;
+/// Bytes of one line that gives a chunk's size, extensions included: 400.
+pub const CHUNK_LINE_BYTES_MAX: usize = 256;
+/// Bytes of the trailer section after a chunked body: 400.
+pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
+/// Connections, all shards together (`--max-connections`): a further one gets 503 and is closed.
+pub const CONNECTIONS_DEFAULT: usize = 100_000;
+/// Time for a request head to arrive, from its first byte: 408.
+pub const HEAD_DEADLINE_MS: u64 = 10_000;
+/// Time without a byte of a request body: 408.
+pub const BODY_DEADLINE_MS: u64 = 30_000;
+/// Least rate of a request body, once its first second is over: 408.
+pub const BODY_RATE_BYTES_PER_SECOND_MIN: u64 = 512;
+/// Time that a response may make no progress before the connection is closed.
+pub const WRITE_DEADLINE_MS: u64 = 30_000;
+/// Time that an idle connection is kept between requests.
+pub const IDLE_DEADLINE_MS: u64 = 120_000;
+/// Bytes of pipelined answers gathered before they are written.
+pub const PIPELINE_OUT_BYTES_MAX: usize = 256 * 1024;
+/// Requests of one pipeline that are staged together.
+pub const PIPELINE_REQUESTS_MAX: usize = 512;
+
+/// Bytes of a bucket id, at least: 400.
+pub const BUCKET_ID_BYTES_MIN: usize = 4;
+/// Bytes of a bucket id, at most: 400.
+pub const BUCKET_ID_BYTES_MAX: usize = 64;
+/// Bytes of a stream id, and of `bucket/stream` together: 400.
+pub const STREAM_ID_BYTES_MAX: usize = 122;
+/// Bytes of a path on the flat surface: 400.
+pub const FLAT_PATH_BYTES_MAX: usize = 1024;
+/// Bytes of a content type: 400.
+pub const CONTENT_TYPE_BYTES_MAX: usize = 256;
+/// Bytes of a producer id: 400.
+pub const PRODUCER_ID_BYTES_MAX: usize = 256;
+/// Bytes of a `Stream-Seq` value: 400.
+pub const STREAM_SEQ_BYTES_MAX: usize = 256;
+/// Producers that a stream remembers: a further one gets 429.
+pub const PRODUCERS_PER_STREAM_MAX: usize = 4096;
+/// Bytes of an encoded attribute object: 400.
+pub const ATTRIBUTES_BYTES_MAX: usize = 16 * 1024;
+/// Nesting of a JSON value: 400.
+pub const JSON_DEPTH_MAX: usize = 128;
+/// Largest integer of the protocol's numeric headers, 2^53 - 1: 400.
+pub const PROTOCOL_INTEGER_MAX: u64 = (1 << 53) - 1;
+/// Largest `Stream-TTL`, in seconds (about 100 years): 400.
+pub const TTL_SECONDS_MAX: u64 = 3_153_600_000;
+
+/// Frames of one append batch: 413.
+pub const BATCH_FRAMES_MAX: usize = 512;
+/// Bytes of one append batch: 413.
+pub const BATCH_BYTES_MAX: u64 = 32 * 1024 * 1024;
+/// Streams on one page of a listing, and its default.
+pub const LISTING_PAGE_MAX: usize = 1000;
+
+/// Bytes of a page of a catch-up read (`--read-page-bytes`).
+pub const READ_PAGE_BYTES_DEFAULT: u64 = 1024 * 1024;
+/// Smallest `--read-page-bytes`.
+pub const READ_PAGE_BYTES_MIN: u64 = 4096;
+/// Largest `--read-page-bytes`.
+pub const READ_PAGE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Bytes of stream data in one SSE data event, before encoding.
+pub const SSE_EVENT_BYTES_MAX: usize = 256 * 1024;
+/// How long a long-poll waits (`--long-poll-timeout-ms`).
+pub const LONG_POLL_TIMEOUT_MS_DEFAULT: u64 = 25_000;
+/// How long an SSE connection lives (`--sse-max-ms`).
+pub const SSE_MAX_MS_DEFAULT: u64 = 55_000;
+/// Largest value of the two flags above.
+pub const LIVE_MS_MAX: u64 = 3_600_000;
+/// Time after which an idle SSE connection gets a comment line.
+pub const SSE_KEEPALIVE_MS: u64 = 15_000;
+/// Live readers, per shard: 429.
+pub const LIVE_READERS_MAX: usize = 200_000;
+/// Readers woken before other work gets a turn.
+pub const WAKES_PER_TURN_MAX: usize = 64;
+
+/// Shards of one process.
+pub const SHARDS_MAX: usize = 256;
+/// Longest `--commit-delay-us`.
+pub const COMMIT_DELAY_US_MAX: u64 = 100_000;
+/// Lineage ids that a shard is granted at a time.
+pub const LINEAGE_GRANT: u64 = 1 << 20;
+/// Largest lineage id: sixteen decimal digits.
+pub const LINEAGE_MAX: u64 = 9_999_999_999_999_999;
+/// Time that a stop waits for requests under way before connections are cut.
+pub const STOP_DEADLINE_MS: u64 = 5_000;
+
+const _: () = {
+    assert!(COMMIT_BYTES_MAX.is_multiple_of(BLOCK_BYTES), "commits are whole blocks");
+    assert!(CHECKSUM_CHUNK_BYTES.is_multiple_of(BLOCK_BYTES), "a chunk is read as whole blocks");
+    assert!(
+        SEGMENT_BYTES_MIN / COMMITS_PER_SEGMENT_MIN >= 16 * BLOCK_BYTES as u64,
+        "the smallest segment still has commits that hold a head, a key and some payload"
+    );
+    assert!(SEGMENT_BYTES_MAX < u32::MAX as u64, "positions in a segment are 32 bits");
+    assert!(HEAD_BYTES_MAX > TARGET_BYTES_MAX + ATTRIBUTES_BYTES_MAX, "attributes travel in a header");
+    assert!(TTL_SECONDS_MAX < u64::MAX / 2000, "windows fit in milliseconds with a tenth to spare");
+};

@@ -1,0 +1,156 @@
+//! What the log records: the only vocabulary between the log and the state of a shard.
+//!
+//! The same [`Event`] is encoded when it is staged, replayed by recovery (from a footer or from a scan), and given to
+//! `shard::table::Table::apply`. The log knows nothing of what an event means.
+
+/// Where an entry's payload lies. `segment` indexes the shard's open segments (not a number on disk).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Place {
+    /// Index of the segment in the log's table.
+    pub segment: u32,
+    /// Position of the first payload byte in the segment file.
+    pub position: u32,
+    /// Bytes from the start of the entry to its payload: where the checksums of the payload are found.
+    pub back: u32,
+}
+
+/// A part of a large payload that was spread over chunk entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Where the part's bytes lie.
+    pub place: Place,
+    /// Bytes of the part.
+    pub len: u32,
+}
+
+/// Lengths of the records (or the message) that one append adds, separator bytes included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lengths<'a> {
+    /// `count` records of `len` bytes each. A plain append is `count == 1`.
+    Uniform {
+        /// Bytes of each record.
+        len: u32,
+        /// Number of records; 0 for an append without data (a close).
+        count: u32,
+    },
+    /// One length each.
+    Each(&'a [u32]),
+}
+
+impl Lengths<'_> {
+    /// No records: a close without data.
+    pub const NONE: Lengths<'static> = Lengths::Uniform { len: 0, count: 0 };
+
+    /// Number of records.
+    pub fn count(&self) -> u64 {
+        match self {
+            Lengths::Uniform { count, .. } => u64::from(*count),
+            Lengths::Each(list) => list.len() as u64,
+        }
+    }
+
+    /// Bytes of all records together.
+    pub fn total_bytes(&self) -> u64 {
+        match self {
+            Lengths::Uniform { len, count } => u64::from(*len) * u64::from(*count),
+            Lengths::Each(list) => list.iter().map(|len| u64::from(*len)).sum(),
+        }
+    }
+}
+
+/// Where the payload of an append lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payload<'a> {
+    /// In the entry itself (or nowhere, if the append has no bytes).
+    Here(Place),
+    /// In chunk entries of earlier commits, in order.
+    Parts(&'a [Part]),
+}
+
+/// An idempotent producer's claim on an append (base protocol 5.2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Producer<'a> {
+    /// Client-chosen id.
+    pub id: &'a [u8],
+    /// Session of the producer.
+    pub epoch: u64,
+    /// Number of this append within the epoch.
+    pub seq: u64,
+}
+
+/// A stream begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamCreated<'a> {
+    /// Id of this life of the name; never reused.
+    pub lineage: u64,
+    /// Stable hash of the key: decides the shard.
+    pub placement: u64,
+    /// Full key: `bucket/stream`, or `/path` on the flat surface.
+    pub key: &'a [u8],
+    /// Content type as it was sent.
+    pub content_type: &'a [u8],
+    /// Sliding time to live.
+    pub ttl_seconds: Option<u64>,
+    /// Absolute expiry, Unix milliseconds.
+    pub expires_at_ms: Option<u64>,
+    /// Generation of the bucket it belongs to; 0 on the flat surface.
+    pub bucket_generation: u64,
+    /// Normalised attribute object; empty when there is none.
+    pub attributes: &'a [u8],
+    /// Whether it is born closed.
+    pub closed: bool,
+}
+
+/// Bytes (perhaps none) are added to a stream, with the producer state and the closure that belong to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended<'a> {
+    /// The stream's lineage.
+    pub lineage: u64,
+    /// Byte offset at which the append starts: the stream's end before it.
+    pub start: u64,
+    /// The records it adds.
+    pub lengths: Lengths<'a>,
+    /// Producer claim, if any.
+    pub producer: Option<Producer<'a>>,
+    /// `Stream-Seq`, if any.
+    pub stream_seq: Option<&'a [u8]>,
+    /// Whether the stream is closed after it.
+    pub closed: bool,
+    /// Where the bytes lie. When staging, `Here(Place::default())`: the log fills it in.
+    pub payload: Payload<'a>,
+}
+
+/// One entry of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// A stream begins.
+    StreamCreated(StreamCreated<'a>),
+    /// A stream grows, or closes, or both.
+    Appended(Appended<'a>),
+    /// A stream ends: by request, or because it expired.
+    StreamDeleted {
+        /// The stream's lineage.
+        lineage: u64,
+    },
+    /// The last use of a stream with a sliding time to live.
+    Renewed {
+        /// The stream's lineage.
+        lineage: u64,
+        /// Time of that use, Unix milliseconds.
+        used_ms: u64,
+    },
+    /// A bucket begins.
+    BucketCreated {
+        /// Bucket id.
+        bucket: &'a [u8],
+        /// Number of this life of the id; grows.
+        generation: u64,
+    },
+    /// A bucket ends; it held no stream.
+    BucketDeleted {
+        /// Bucket id.
+        bucket: &'a [u8],
+        /// Generation that ends.
+        generation: u64,
+    },
+}
