@@ -38,6 +38,10 @@ pub const BODY_BYTES_DEFAULT: u64 = 32 * 1024 * 1024;
 pub const BODY_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// Bytes of bodies in flight, as a multiple of `--max-body-bytes`, per shard: 503 with `Retry-After`.
 pub const BODIES_IN_FLIGHT: u64 = 16;
+/// Bytes of the budget that a chunked body of unknown length takes.
+pub const CHUNKED_BUDGET_BYTES: u64 = 1024 * 1024;
+/// Bytes by which the buffer of an arriving body first grows.
+pub const BODY_READ_BYTES: usize = 256 * 1024;
 /// Bytes of one line that gives a chunk's size, extensions included: 400.
 pub const CHUNK_LINE_BYTES_MAX: usize = 256;
 /// Bytes of the trailer section after a chunked body: 400.
@@ -48,12 +52,18 @@ pub const CONNECTIONS_DEFAULT: usize = 100_000;
 pub const HEAD_DEADLINE_MS: u64 = 10_000;
 /// Time without a byte of a request body: 408.
 pub const BODY_DEADLINE_MS: u64 = 30_000;
-/// Least rate of a request body, once its first second is over: 408.
+/// Time that the last bytes of a closing connection may take.
+pub const CLOSING_DEADLINE_MS: u64 = 1_000;
+/// Bytes read and dropped while a connection closes, so that the peer sees the last answer.
+pub const CLOSING_DRAIN_BYTES_MAX: usize = 256 * 1024;
+/// Time before the least rate of a request body counts.
+pub const BODY_RATE_GRACE_MS: u64 = 5_000;
+/// Least rate of a request body, once its grace is over: 408.
 pub const BODY_RATE_BYTES_PER_SECOND_MIN: u64 = 512;
 /// Time that a response may make no progress before the connection is closed.
 pub const WRITE_DEADLINE_MS: u64 = 30_000;
 /// Time that an idle connection is kept between requests.
-pub const IDLE_DEADLINE_MS: u64 = 120_000;
+pub const IDLE_DEADLINE_MS: u64 = 300_000;
 /// Bytes of pipelined answers gathered before they are written.
 pub const PIPELINE_OUT_BYTES_MAX: usize = 256 * 1024;
 /// Requests of one pipeline that are staged together.
