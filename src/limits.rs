@@ -32,6 +32,10 @@ pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 pub const TARGET_BYTES_MAX: usize = 8 * 1024;
 /// Header lines in a request: 431.
 pub const HEADERS_MAX: usize = 96;
+/// Bytes of a request method: 501.
+pub const METHOD_BYTES_MAX: usize = 32;
+/// Empty lines that are skipped before a request: 400.
+pub const EMPTY_LINES_MAX: usize = 4;
 /// Bytes of a request body (`--max-body-bytes`): 413.
 pub const BODY_BYTES_DEFAULT: u64 = 32 * 1024 * 1024;
 /// Largest `--max-body-bytes`.
@@ -44,6 +48,8 @@ pub const CHUNKED_BUDGET_BYTES: u64 = 1024 * 1024;
 pub const BODY_READ_BYTES: usize = 256 * 1024;
 /// Bytes of one line that gives a chunk's size, extensions included: 400.
 pub const CHUNK_LINE_BYTES_MAX: usize = 256;
+/// Bytes of chunk extensions in one body, all chunks together: 400.
+pub const CHUNK_EXTENSION_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of the trailer section after a chunked body: 400.
 pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
 /// Connections, all shards together (`--max-connections`): a further one gets 503 and is closed.
