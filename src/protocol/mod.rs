@@ -27,6 +27,11 @@
 //! | `expiry` | sliding and absolute expiry |
 //! | `digits` | numbers to and from decimal digits, without formatting machinery |
 
+pub mod cursor;
 pub mod digits;
 pub mod errors;
+pub mod names;
 pub mod offset;
+pub mod percent;
+pub mod query;
+pub mod time;
