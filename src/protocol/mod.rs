@@ -30,8 +30,13 @@
 pub mod cursor;
 pub mod digits;
 pub mod errors;
+pub mod etag;
+pub mod expiry;
+pub mod headers;
+pub mod json;
 pub mod names;
 pub mod offset;
 pub mod percent;
+pub mod producer;
 pub mod query;
 pub mod time;
