@@ -18,7 +18,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use crate::limits::{COMMIT_BYTES_MAX, COMMITS_PER_SEGMENT_MIN};
-use crate::node::config::Sync;
 use crate::storage::appender::{Appender, Plan};
 use crate::storage::buffer::Pool;
 use crate::storage::cache::{Cache, CachedBytes};
@@ -36,6 +35,15 @@ use crate::storage::waiters::{RoomWaiters, Signal, TicketWaiters};
 
 pub use crate::storage::reader::{Piece, ReadError};
 pub use crate::storage::recovery::{OpenError, Recovered, TornTail};
+
+/// When a commit counts as durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sync {
+    /// When the device says that it is on stable storage.
+    Always,
+    /// When the kernel has handed it to the device.
+    None,
+}
 
 /// Settings of a log.
 #[derive(Clone, Debug)]
