@@ -1,1 +1,7 @@
-//! (module)
+//! One server process: what it needs from the machine (preflight, cores, ports), its data directory (lock, manifest,
+//! lineage ids), and the life of its shards from start to stop.
+//!
+//! Nothing here is on the path of a request, except the question which lineage ids were issued.
+
+pub mod config;
+pub mod lineage;
