@@ -4,4 +4,13 @@
 //! Nothing here is on the path of a request, except the question which lineage ids were issued.
 
 pub mod config;
+pub mod cores;
+pub mod data_dir;
+pub mod executor;
+pub mod exit;
 pub mod lineage;
+pub mod listen;
+pub mod manifest;
+pub mod preflight;
+pub mod serve;
+pub mod signals;

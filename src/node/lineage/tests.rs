@@ -87,7 +87,7 @@ fn recovery_goes_on_after_the_highest_id() {
     for id in [5, 3, 41, 17] {
         lineages.observe(0, id).unwrap();
     }
-    assert_eq!(lineages.recovered(), []);
+    assert!(lineages.recovered().is_empty());
     assert_eq!(lineages.next(0), Some(42));
     assert!(lineages.issued(41) && !lineages.issued(43));
     assert_eq!(lineages.next(1), Some(GRANT + 1), "the other shard found nothing");
@@ -105,7 +105,7 @@ fn an_id_of_the_spare_span_means_that_the_first_is_used_up() {
     assert!(lineages.issued(GRANT), "the last id of the first span");
     assert!(!lineages.issued(GRANT + 1), "the other shard's");
     assert_eq!(lineages.next(0), Some(2 * GRANT + 6));
-    assert_eq!(lineages.recovered(), []);
+    assert!(lineages.recovered().is_empty());
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn logs_of_an_earlier_generation_keep_what_they_issued_and_lose_the_rest() {
     lineages.observe(0, 2 * GRANT + 10).unwrap(); // so all of log 1's first span is used
     lineages.observe(0, GRANT + 3).unwrap();
     assert!(lineages.issued(GRANT), "known before recovery is over");
-    assert_eq!(lineages.recovered(), []);
+    assert!(lineages.recovered().is_empty());
     let table = [(1, true), (GRANT, true), (GRANT + 3, true), (GRANT + 4, false), (2 * GRANT + 10, true)];
     for (id, issued) in table {
         assert_eq!(lineages.issued(id), issued, "{id}");
