@@ -56,20 +56,16 @@ pub struct Lifetime {
     pub recovered: bool,
 }
 
-/// An SSE event that was encoded once for all its subscribers.
+/// An SSE data event that was encoded once for all its subscribers.
 #[derive(Clone, Debug)]
 pub struct EncodedEvent {
     /// First byte that it covers.
     pub from: u64,
     /// Where it ends: the position of a subscriber that has received it.
     pub to: u64,
-    /// Live-cursor interval that its control event names.
-    pub cursor: u64,
-    /// Whether its control event says that the reader is up to date, closed or not.
-    pub up_to_date: bool,
-    /// Likewise, that the stream is closed.
-    pub closed: bool,
-    /// Data event and control event.
+    /// The durable end of the stream when it was encoded.
+    pub end: End,
+    /// The event.
     pub bytes: Rc<[u8]>,
 }
 
