@@ -33,3 +33,10 @@ mod segment_table;
 #[cfg(test)]
 pub mod simulated;
 mod waiters;
+
+// The indexes of a stream.
+pub mod extents;
+pub mod index;
+mod packed;
+pub mod producers;
+mod varint;
