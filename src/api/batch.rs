@@ -7,7 +7,7 @@
 use crate::http::service::{Fill, OneShot, Step, Wait};
 use crate::http::{Known, Status};
 use crate::limits;
-use crate::protocol::batch::{self, Ack};
+use crate::protocol::batch::{self, Ack, write_ack};
 use crate::protocol::errors::{Code, Problem};
 use crate::protocol::headers;
 use crate::protocol::json::{self, AllowEmpty};
@@ -198,7 +198,7 @@ impl Progress {
         self.run.clear();
         let entry_max = api.shard.log.payload_max();
         while self.next < body.len() {
-            let (start, end) = batch::frame_at(body, self.next);
+            let (start, end) = frame_at(body, self.next);
             let judged = self.judge(api, body, start, end);
             match judged {
                 Ok((bytes, records)) => {
@@ -333,7 +333,7 @@ impl Progress {
         for (records, bytes) in self.run.frames.drain(..) {
             end += u64::from(bytes);
             let next = record + u64::from(records);
-            Ack::Appended { next_offset: end, records: is_json.then_some((record, next)) }.write(&mut self.acks);
+            write_ack(&mut self.acks, &Ack::appended(end, is_json.then_some((record, next))));
             self.acks.push(b',');
             record = next;
         }
@@ -346,7 +346,8 @@ impl Progress {
         self.last_ticket = self.last_ticket.max(stream.map_or(0, |stream| stream.last_ticket));
         let next_offset = stream.map(|stream| stream.staged.bytes);
         let closed = stream.is_some_and(|stream| stream.staged.closed);
-        Ack::Failed { next_offset, closed, problem }.write(&mut self.acks);
+        let ack = Ack { next_offset, records: None, closed, problem: Some(problem) };
+        write_ack(&mut self.acks, &ack);
         self.acks.push(b',');
     }
 
@@ -403,11 +404,19 @@ fn mismatched(body: &[u8], tail: u64) -> Vec<u8> {
     let problem = Problem::fixed(Code::ContentTypeMismatch, "the content type differs from the stream's");
     let mut acks = vec![b'['];
     let mut next = 0;
+    let ack = Ack { next_offset: Some(tail), records: None, closed: false, problem: Some(&problem) };
     while next < body.len() {
-        Ack::Failed { next_offset: Some(tail), closed: false, problem: &problem }.write(&mut acks);
+        write_ack(&mut acks, &ack);
         acks.push(b',');
-        next = batch::frame_at(body, next).1;
+        next = frame_at(body, next).1;
     }
     *acks.last_mut().expect("a batch has a frame") = b']';
     acks
+}
+
+/// Where the payload of the frame at `at` begins and ends; the framing was checked before.
+fn frame_at(body: &[u8], at: usize) -> (usize, usize) {
+    let (prefix, _) = body[at..].split_first_chunk().expect("a checked batch");
+    let start = at + prefix.len();
+    (start, start + u32::from_be_bytes(*prefix) as usize)
 }

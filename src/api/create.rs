@@ -36,26 +36,16 @@ struct Location(Vec<u8>);
 impl<'a> Wanted<'a> {
     fn parse(request: &Request<'a>) -> Result<Self, Problem> {
         let head = request.head;
-        let content_type = match head.get(Known::ContentType) {
-            Some(sent) => headers::validate_content_type(sent)?,
-            None => headers::DEFAULT_CONTENT_TYPE,
-        };
+        let content_type = headers::parse_content_type(head.get(Known::ContentType))?;
         if head.has(Known::StreamForkedFrom) {
             return Err(Problem::fixed(Code::NotImplemented, "this server does not fork streams"));
         }
-        let ttl_seconds = head.get(Known::StreamTtl).map(headers::parse_ttl).transpose()?;
-        let expires_at_ms = head.get(Known::StreamExpiresAt).map(headers::parse_expires_at).transpose()?;
-        if ttl_seconds.is_some() && expires_at_ms.is_some() {
-            return Err(Problem::fixed(
-                Code::ConflictingExpiry,
-                "Stream-TTL and Stream-Expires-At exclude each other: send one of them",
-            ));
-        }
+        let expiry = headers::parse_expiry(head.get(Known::StreamTtl), head.get(Known::StreamExpiresAt))?;
         let attributes = head.get(Known::StreamAttrs).map(attributes::normalise).transpose()?;
         Ok(Self {
             content_type,
-            ttl_seconds,
-            expires_at_ms,
+            ttl_seconds: expiry.ttl_seconds(),
+            expires_at_ms: expiry.expires_at_ms(),
             closed: headers::is_true(head.get(Known::StreamClosed)),
             attributes: attributes.unwrap_or_default(),
         })

@@ -40,15 +40,3 @@ pub fn copy_cached(shard: &Shard, stream: &Stream, from: u64, to: u64, out: &mut
 pub fn pieces(stream: &Stream, from: u64, to: u64) -> Vec<Piece> {
     stream.extents.pieces(from, to).collect()
 }
-
-/// Turns canonical JSON bytes into lines: the separator of each record becomes a line feed (decision 12).
-pub fn separators_to_lines(bytes: &mut [u8], lengths: impl Iterator<Item = u32>) {
-    let mut end = 0;
-    for length in lengths {
-        end += length as usize;
-        match bytes.get_mut(end - 1) {
-            Some(separator) => *separator = b'\n',
-            None => break,
-        }
-    }
-}

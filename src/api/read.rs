@@ -4,7 +4,8 @@ use crate::http::service::{Fill, OneShot, Step};
 use crate::http::{Known, Status};
 use crate::protocol::errors::{Code, Problem};
 use crate::protocol::query::{Live, ReadQuery};
-use crate::protocol::{etag, headers, offset::OffsetArg};
+use crate::protocol::etag::{self, Etag};
+use crate::protocol::{headers, json, offset::OffsetArg};
 use crate::shard::stream::Stream;
 use crate::shard::table::StreamId;
 use crate::storage::extents::Piece;
@@ -63,12 +64,18 @@ impl Page {
         }
     }
 
-    fn etag(&self) -> etag::Tag {
+    fn etag(&self) -> Etag {
         let representation = match self.view {
             View::Raw | View::Array => etag::Representation::Plain,
-            View::Lines => etag::Representation::Lines,
+            View::Lines => etag::Representation::Ndjson,
         };
-        etag::Tag { lineage: self.id.lineage, start: self.from, end: self.to, closed: self.closed, representation }
+        Etag::of(&etag::Page {
+            lineage: self.id.lineage,
+            start: self.from,
+            end: self.to,
+            closed: self.closed,
+            representation,
+        })
     }
 
     fn cache_control(&self) -> &'static str {
@@ -119,17 +126,17 @@ impl Api {
     ) -> Step {
         let table = self.shard.table.borrow();
         let stream = table.get(id).expect("found above");
-        let view = match (stream.is_json(), request.head.get(Known::Accept)) {
-            (false, _) => View::Raw,
-            (true, Some(accept)) if headers::accepts_ndjson(accept) => View::Lines,
-            (true, _) => View::Array,
+        let view = match stream.is_json() {
+            false => View::Raw,
+            true if headers::wants_ndjson(request.head.get(Known::Accept)) => View::Lines,
+            true => View::Array,
         };
         let page_bytes = self.shard.config.read_page_bytes.min(query.max_bytes.unwrap_or(u64::MAX));
         let mut page = Page::of(id, stream, from, page_bytes, view);
         page.now = offset == OffsetArg::Now;
         if !page.now {
             let tag = page.etag();
-            let matches = |value| headers::if_none_match_matches(value, &tag.to_bytes());
+            let matches = |value| etag::if_none_match_matches(value, tag.as_bytes());
             if request.head.values(Known::IfNoneMatch).any(matches) {
                 self.not_modified(request.manner, stream, &page, out);
                 return Step::Done;
@@ -216,7 +223,7 @@ fn page_headers(answer: &mut crate::http::Answer<'_>, stream: &Stream, page: &Pa
         answer.header_u64("Stream-Cursor", cursor);
     }
     if !page.now {
-        answer.header("ETag", &page.etag().to_bytes());
+        answer.header("ETag", page.etag().as_bytes());
     }
     if page.view != View::Raw && page.cursor.is_none() {
         answer.lines("Vary: Accept\r\n");
@@ -245,7 +252,7 @@ fn end_body(out: &mut Vec<u8>, begin: usize, stream: &Stream, page: &Page) {
         }
         View::Lines => {
             let first = stream.index.locate(page.from).ordinal;
-            range::separators_to_lines(&mut out[begin..], stream.index.lengths_from(first));
+            json::separators_to_lines(&mut out[begin..], stream.index.lengths_from(first));
         }
     }
 }

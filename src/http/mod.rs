@@ -18,12 +18,17 @@
 //! - No header value that is written can end its line: control bytes become spaces.
 
 pub mod body;
+pub mod buffer;
+pub mod connection;
+pub mod connections;
 pub mod cors;
 pub mod date;
 pub mod digits;
 pub mod head;
 pub mod known;
+pub mod listener;
 pub mod response;
+pub mod service;
 
 pub use body::{BodyProblem, ChunkedDecoder, Fed};
 pub use head::{Framing, Head, HeadProblem, Method};

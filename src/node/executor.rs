@@ -17,7 +17,7 @@ use glommio::{GlommioError, LocalExecutor, LocalExecutorBuilder, Placement, Pool
 
 use crate::node::exit::{Exit, Failure};
 use crate::node::preflight;
-use crate::shard;
+use crate::node::core;
 use crate::shard::mail::ShardStart;
 
 /// Longest time that completions, other cores' messages and timers wait for a shard that has always something to run.
@@ -70,10 +70,10 @@ pub fn spawn(
                 open_probe(&plan.probe).await?;
                 Timer::new(Duration::from_millis(1)).await;
                 tell(Notice::Up);
-                let outcome = shard::run(start).await;
+                let outcome = core::run(start).await;
                 // One more turn of the loop, so that closes which were only queued reach the kernel.
                 Timer::new(Duration::from_millis(1)).await;
-                outcome.map_err(|failure| Failure { code: failure.code, message: failure.message })
+                outcome
             }),
             Err(error) => Err(not_made(shard, &plan, &error)),
         });

@@ -3,6 +3,7 @@
 //!
 //! Nothing here is on the path of a request, except the question which lineage ids were issued.
 
+pub mod core;
 pub mod cores;
 pub mod data_dir;
 pub mod executor;

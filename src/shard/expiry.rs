@@ -8,20 +8,15 @@ use std::collections::BinaryHeap;
 
 use super::stream::{Lifetime, Stream};
 use super::table::StreamId;
-use crate::protocol::expiry;
+use crate::protocol::expiry::Expiry;
 
 /// The moment at which the stream expires, if nothing uses it before; `None` for never (decision 24).
 pub fn deadline_ms(lifetime: &Lifetime) -> Option<u64> {
-    let sliding = lifetime.ttl_seconds.map(|ttl_seconds| {
-        if lifetime.recovered {
-            expiry::recovered_deadline_ms(lifetime.used_ms, ttl_seconds)
-        } else {
-            expiry::deadline_ms(lifetime.used_ms, ttl_seconds)
-        }
-    });
-    match (sliding, lifetime.expires_at_ms) {
-        (Some(sliding), Some(absolute)) => Some(sliding.min(absolute)),
-        (sliding, absolute) => sliding.or(absolute),
+    let expiry = Expiry::from_parts(lifetime.ttl_seconds, lifetime.expires_at_ms);
+    if lifetime.recovered {
+        expiry.deadline_after_restart_ms(lifetime.recorded_ms)
+    } else {
+        expiry.deadline_ms(lifetime.used_ms)
     }
 }
 

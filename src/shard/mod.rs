@@ -29,6 +29,7 @@ use stream::Stream;
 use table::{Published, Stamp, StreamId, Table, Target};
 
 use crate::config::Config;
+use crate::protocol::expiry::Expiry;
 use crate::storage::event::{Appended, Event, Payload, StreamCreated};
 use crate::storage::log::{Class, Log, Publisher, Refusal, Room};
 
@@ -236,11 +237,11 @@ impl Shard {
             let Some(lifetime) = table.get_mut(id).and_then(|stream| stream.lifetime.as_deref_mut()) else {
                 return;
             };
-            let Some(ttl_seconds) = lifetime.ttl_seconds else { return };
+            let expiry = Expiry::from_parts(lifetime.ttl_seconds, None);
             now_ms = self::now_ms();
             lifetime.used_ms = lifetime.used_ms.max(now_ms);
             lifetime.recovered = false;
-            crate::protocol::expiry::renewal_due(lifetime.recorded_ms, now_ms, ttl_seconds)
+            expiry.must_record(lifetime.recorded_ms, now_ms)
         };
         // Without room now, the next use records it: the window grants a tenth of slack.
         if due && self.room(DELETE_META_BYTES, 0, Class::Append) == Room::Now {

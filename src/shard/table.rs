@@ -238,7 +238,7 @@ impl Table {
                 assert_eq!(start, appended.start + bytes, "the parts are the append");
             }
         }
-        stream.index.push_many(&appended.lengths);
+        stream.index.push_many(appended.lengths);
         if let Some(producer) = &appended.producer {
             let first = stream.staged.records;
             stream.producers.record(producer.id, producer.epoch, producer.seq, first, count);
