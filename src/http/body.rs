@@ -5,65 +5,8 @@
 //! any size, gives back where the body ended, and copies each data byte once.
 
 use super::head::is_token_byte;
-use super::response::{CommonHeaders, Status, write_refusal};
+use super::problem::BodyProblem;
 use crate::limits::{CHUNK_EXTENSION_BYTES_MAX, CHUNK_LINE_BYTES_MAX, TRAILER_BYTES_MAX};
-
-/// Why a body is refused. The connection closes after the answer, always.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BodyProblem {
-    /// The line that gives a chunk's size is malformed.
-    ChunkSize,
-    /// That line, or all extensions together, exceed their limit.
-    ChunkExtension,
-    /// A chunk's data is not followed by CRLF.
-    ChunkEnd,
-    /// The trailer section is malformed.
-    Trailer,
-    /// The trailer section is longer than [`TRAILER_BYTES_MAX`].
-    TrailerTooLarge,
-    /// The body is longer than the decoder's maximum. It is refused before a byte beyond is kept.
-    TooLarge,
-    /// The body did not arrive in time. Never from the decoder: the connection keeps the time.
-    Timeout,
-}
-
-impl BodyProblem {
-    /// The one table: status, error code, message.
-    const fn row(self) -> (Status, &'static str, &'static str) {
-        use BodyProblem as P;
-        const MALFORMED: &str = "MALFORMED_REQUEST";
-        match self {
-            P::ChunkSize => (Status::BAD_REQUEST, MALFORMED, "the size of a chunk is malformed"),
-            P::ChunkExtension => (Status::BAD_REQUEST, MALFORMED, "chunk extensions are too long"),
-            P::ChunkEnd => (Status::BAD_REQUEST, MALFORMED, "a chunk is longer or shorter than its size"),
-            P::Trailer => (Status::BAD_REQUEST, MALFORMED, "the trailer section is malformed"),
-            P::TrailerTooLarge => (Status::BAD_REQUEST, MALFORMED, "the trailer section is too long"),
-            P::TooLarge => (Status::PAYLOAD_TOO_LARGE, "PAYLOAD_TOO_LARGE", "the body is too large"),
-            P::Timeout => (Status::REQUEST_TIMEOUT, "REQUEST_TIMEOUT", "the body did not arrive in time"),
-        }
-    }
-
-    /// Status of the answer.
-    pub const fn status(self) -> Status {
-        self.row().0
-    }
-
-    /// Code of the error, as in the body of the answer.
-    pub const fn code(self) -> &'static str {
-        self.row().1
-    }
-
-    /// What is wrong, for people.
-    pub const fn message(self) -> &'static str {
-        self.row().2
-    }
-
-    /// Appends the whole answer, after which the connection closes.
-    pub fn answer(self, out: &mut Vec<u8>, common: &CommonHeaders) {
-        let (status, code, message) = self.row();
-        write_refusal(out, common, status, code, message);
-    }
-}
 
 /// What became of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

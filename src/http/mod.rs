@@ -5,6 +5,7 @@
 //! | [`head`] | one request head: limits, framing, connection rules, the headers the server reads |
 //! | [`known`] | the names of those headers and their lookup |
 //! | [`body`] | the chunked transfer coding of a request body |
+//! | [`problem`] | why requests are refused |
 //! | [`response`] | status lines, common headers, framing of answers |
 //! | [`cors`] | what browsers of other origins may send and see |
 //! | [`date`] | the `Date` header |
@@ -27,10 +28,12 @@ pub mod digits;
 pub mod head;
 pub mod known;
 pub mod listener;
+pub mod problem;
 pub mod response;
 pub mod service;
 
-pub use body::{BodyProblem, ChunkedDecoder, Fed};
-pub use head::{Framing, Head, HeadProblem, Method};
+pub use body::{ChunkedDecoder, Fed};
+pub use head::{Framing, Head, Method};
 pub use known::Known;
+pub use problem::{BodyProblem, HeadProblem};
 pub use response::{Answer, CommonHeaders, Status, Terms, Transfer};

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::response::CommonHeaders;
 use super::*;
 
 fn head(request: &[u8]) -> Head<'_> {
