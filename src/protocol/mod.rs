@@ -27,6 +27,7 @@
 //! | `expiry` | sliding and absolute expiry |
 //! | `digits` | numbers to and from decimal digits, without formatting machinery |
 
+pub mod batch;
 pub mod cursor;
 pub mod digits;
 pub mod errors;
@@ -39,4 +40,5 @@ pub mod offset;
 pub mod percent;
 pub mod producer;
 pub mod query;
+pub mod sse;
 pub mod time;
