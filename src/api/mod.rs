@@ -24,8 +24,8 @@ use std::rc::Rc;
 
 use crate::http::cors;
 use crate::http::response::{CommonHeaders, write_refusal};
-use crate::http::service::{Admit, Service, Step};
-use crate::http::{Framing, Head, HeadProblem, Known, Method, Status};
+use crate::http::service::{Admit, Refusal, Service, Step};
+use crate::http::{Framing, Head, Known, Method, Status};
 use crate::limits;
 use crate::protocol::errors::{Code, Problem};
 use crate::protocol::names::{self, Address, Route, Suffix};
@@ -105,9 +105,14 @@ impl Api {
     /// The answer to a connection over the maximum.
     pub fn too_many_connections(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        let row = (Status::of(503), Code::TooManyConnections.wire(), "the server has as many connections as it may");
-        write_refusal(&mut out, &self.common.borrow(), row);
+        let code = Code::TooManyConnections;
+        self.refuse(code, "the server has as many connections as it may", &mut out);
         out
+    }
+
+    /// Refuses a request apart from what it is about; the connection ends.
+    fn refuse(&self, code: Code, message: &'static str, out: &mut Vec<u8>) {
+        write_refusal(out, &self.common.borrow(), Status::of(code.status()), code.wire(), message);
     }
 
     fn dispatch(&self, request: &Request<'_>, out: &mut Vec<u8>) -> Step {
@@ -286,16 +291,13 @@ impl Service for Api {
         self.dispatch(&request, out)
     }
 
-    fn malformed(&self, problem: &HeadProblem, out: &mut Vec<u8>) {
-        let row = (problem.status(), problem.code(), problem.message());
-        write_refusal(out, &self.common.borrow(), row);
+    fn malformed(&self, (status, code, message): Refusal, out: &mut Vec<u8>) {
+        write_refusal(out, &self.common.borrow(), status, code, message);
     }
 
     fn commit_failed(&self, out: &mut Vec<u8>) {
         let refusal = self.shard.refusal().expect("a commit failed");
-        let problem = self.refusal(refusal);
-        let row = (Status::of(problem.status()), problem.code.wire(), "the write to disk failed");
-        write_refusal(out, &self.common.borrow(), row);
+        self.refuse(self.refusal(refusal).code, "the write to disk failed", out);
     }
 
     fn durable(&self) -> u64 {
@@ -313,8 +315,7 @@ impl Service for Api {
     fn take_body_budget(&self, bytes: u64, out: &mut Vec<u8>) -> bool {
         let fits = self.shard.take_body_budget(bytes);
         if !fits {
-            let row = (Status::of(503), Code::Overloaded.wire(), "too many request bodies are under way");
-            write_refusal(out, &self.common.borrow(), row);
+            self.refuse(Code::Overloaded, "too many request bodies are under way", out);
         }
         fits
     }

@@ -14,7 +14,7 @@ pub fn resolve(stream: &Stream, offset: OffsetArg, lineages: &Lineages) -> Resul
         OffsetArg::Start => 0,
         OffsetArg::Now => stream.durable.bytes,
         OffsetArg::Plain(from) => from,
-        OffsetArg::Token { lineage, position } if lineage == stream.lineage => position,
+        OffsetArg::Token { lineage, offset } if lineage == stream.lineage => offset,
         OffsetArg::Token { lineage, .. } if lineages.issued(lineage) => {
             let message = "the offset belongs to an earlier stream of this name, or to another stream";
             return Err(Problem::fixed(Code::OffsetGone, message));

@@ -25,8 +25,9 @@ use glommio::net::TcpStream;
 use super::body::ChunkedDecoder;
 use super::buffer::{Pool, ReadBuffer};
 use super::connections::{Connections, Entered, Phase};
-use super::head::{self, Framing, Head, HeadProblem};
-use super::service::{Admit, Fill, Service, Source, Step, Wait};
+use super::head::{self, Framing, Head};
+use super::problem::{BodyProblem, HeadProblem};
+use super::service::{Admit, Fill, Refusal, Service, Source, Step, Wait};
 use crate::limits;
 
 /// What all connections of a shard share.
@@ -77,6 +78,8 @@ struct Connection<S: Service> {
     body_ready: bool,
     output: Vec<u8>,
     pending: Vec<Pending>,
+    /// A commit failed: the connection ends once what is answered is written.
+    failed: bool,
 }
 
 /// Serves a connection to its end. `unread` are bytes that came with it from another shard.
@@ -91,6 +94,7 @@ pub async fn serve<S: Service>(stream: TcpStream, unread: Vec<u8>, shared: Rc<Sh
         body_ready: false,
         output: Vec::new(),
         pending: Vec::new(),
+        failed: false,
     };
     // An I/O error is the peer's going away: there is nobody to tell.
     if let Ok(Some(shard)) = connection.run().await {
@@ -104,6 +108,9 @@ impl<S: Service> Connection<S> {
         loop {
             let next = self.process();
             self.flush().await?;
+            if self.failed {
+                return self.close().await;
+            }
             match next {
                 Next::Flush => {}
                 Next::Read => {
@@ -152,7 +159,7 @@ impl<S: Service> Connection<S> {
                 Ok(Some(head)) => head,
                 Ok(None) => return Next::Read,
                 Err(problem) => {
-                    service.malformed(&problem, &mut self.output);
+                    service.malformed(head_row(problem), &mut self.output);
                     return Next::Close;
                 }
             };
@@ -220,6 +227,7 @@ impl<S: Service> Connection<S> {
             self.enter(Phase::Working);
             if !self.shared.service.wait_durable(last).await {
                 self.replace_failed();
+                self.failed = true;
             }
             self.pending.clear();
         }
@@ -295,7 +303,7 @@ impl<S: Service> Connection<S> {
     /// The peer has sent its last byte, or has taken too long.
     async fn peer_closed(&mut self) -> io::Result<Option<usize>> {
         if self.entered.expired() && !self.input.is_empty() {
-            self.shared.service.malformed(&HeadProblem::timeout(), &mut self.output);
+            self.shared.service.malformed(head_row(HeadProblem::Timeout), &mut self.output);
         }
         self.close().await
     }
@@ -321,7 +329,7 @@ impl<S: Service> Connection<S> {
         self.shared.service.return_body_budget(budget);
         let whole = read?;
         if !whole && self.entered.expired() {
-            self.shared.service.malformed(&HeadProblem::timeout(), &mut self.output);
+            self.shared.service.malformed(body_row(BodyProblem::Timeout), &mut self.output);
         }
         Ok(whole)
     }
@@ -356,7 +364,7 @@ impl<S: Service> Connection<S> {
                     }
                 }
                 Err(problem) => {
-                    self.shared.service.malformed(&problem.into(), &mut self.output);
+                    self.shared.service.malformed(body_row(problem), &mut self.output);
                     return Ok(false);
                 }
             }
@@ -442,6 +450,14 @@ impl<S: Service> Connection<S> {
     fn enter(&self, phase: Phase) {
         self.entered.enter(phase, self.shared.service.now_ms());
     }
+}
+
+fn head_row(problem: HeadProblem) -> Refusal {
+    (problem.status(), problem.code(), problem.message())
+}
+
+fn body_row(problem: BodyProblem) -> Refusal {
+    (problem.status(), problem.code(), problem.message())
 }
 
 fn arriving(head: &Head<'_>, max_bytes: u64) -> Arriving {

@@ -36,7 +36,7 @@ pub async fn accept_loop<S: Service>(
                 glommio::spawn_local(refuse(stream, full.clone())).detach();
             }
             Ok(stream) => start(stream, Vec::new(), shared.clone()),
-            Err(_) => glommio::timer::Timer::new(BACK_OFF).await,
+            Err(_) => drop(glommio::timer::Timer::new(BACK_OFF).await),
         }
         glommio::yield_if_needed().await;
     }

@@ -21,8 +21,8 @@ use crate::shard::mail::{BucketRecord, Mail, Report, ShardStart};
 use crate::shard::table::{Stamp, Table, Target};
 use crate::shard::{self, Parts, Shard};
 use crate::storage::device::DirectStore;
-use crate::storage::event::Event;
-use crate::storage::log::{self, EventContext, Log, LogOptions, OpenError};
+use crate::storage::event::{Event, EventContext};
+use crate::storage::log::{self, Log, LogOptions, OpenError};
 
 /// How often deadlines of connections are looked at, and the coarse clock moves.
 const SWEEP: Duration = Duration::from_millis(250);

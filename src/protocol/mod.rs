@@ -27,6 +27,7 @@
 //! | `expiry` | sliding and absolute expiry |
 //! | `digits` | numbers to and from decimal digits, without formatting machinery |
 
+pub mod attributes;
 pub mod batch;
 pub mod cursor;
 pub mod digits;
