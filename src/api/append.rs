@@ -319,8 +319,9 @@ impl Api {
     ) {
         let table = self.shard.table.borrow();
         let stream = table.get(id).expect("staged above");
-        // 200 tells a producer that the data is new (base protocol 5.2.1).
-        let status = if controls.producer.is_some() { Status::OK } else { Status::NO_CONTENT };
+        // 200 tells a producer that its data is new (base protocol 5.2.1); a close alone has none.
+        let is_new_data = controls.producer.is_some() && controls.has_body;
+        let status = if is_new_data { Status::OK } else { Status::NO_CONTENT };
         let mut answer = self.answer(out, status, manner);
         end_headers(&mut answer, id.lineage, stream.staged);
         if stream.is_json() {
