@@ -15,9 +15,7 @@ use crate::storage::buffer::{AlignedBuffer, Pool};
 use crate::storage::commit::{CommitBuilder, PayloadWriter, Pushed, entry_bytes_max};
 use crate::storage::event::{Event, Place};
 use crate::storage::footer::FooterBuilder;
-use crate::storage::format::{
-    COMMIT_HEADER_BYTES, FIRST_COMMIT_POSITION, SegmentHeader, block_round_up,
-};
+use crate::storage::format::{COMMIT_HEADER_BYTES, FIRST_COMMIT_POSITION, SegmentHeader, block_round_up};
 use crate::storage::log::{Class, Inner, LogOptions, Staged};
 use crate::storage::roll::{ReadySegment, Roller, SealJob};
 use crate::storage::segment_table::{Segment, SegmentTable};
@@ -34,8 +32,10 @@ pub(super) enum Plan {
     Open,
     /// The same, in the next segment.
     Roll,
-    /// Commits must complete, or the next segment must be made, first.
+    /// Commits must complete first.
     Wait,
+    /// The next segment must be made first.
+    WaitForSegment,
     /// There is no space for a next segment.
     Full,
 }
@@ -125,7 +125,13 @@ impl Appender {
     }
 
     /// What it takes to stage an entry of so many bytes.
-    pub(super) fn plan(&self, meta_bytes: usize, payload_bytes: usize, class: Class, roller: &Roller) -> Plan {
+    pub(super) fn plan(
+        &self,
+        meta_bytes: usize,
+        payload_bytes: usize,
+        class: Class,
+        roller: &Roller,
+    ) -> Plan {
         let entry_bytes = entry_bytes_max(meta_bytes, payload_bytes);
         // Without a next segment at hand, the end of this one is kept for deletes.
         let kept = if class == Class::Append && !roller.is_ready() { self.control_reserve_bytes } else { 0 };
@@ -145,7 +151,7 @@ impl Appender {
         } else if roller.is_full() {
             Plan::Full
         } else {
-            Plan::Wait
+            Plan::WaitForSegment
         }
     }
 
@@ -172,7 +178,7 @@ impl Appender {
                 self.roll(ready, &mut inner.table.borrow_mut());
                 self.open();
             }
-            plan @ (Plan::Wait | Plan::Full) => {
+            plan @ (Plan::Wait | Plan::WaitForSegment | Plan::Full) => {
                 panic!("no room for {meta_bytes} + {payload_bytes} bytes: {plan:?}; ask room() first")
             }
         }

@@ -108,9 +108,9 @@ impl Cache {
     /// Bytes `from .. from + len` of the payload at `place`, if its commit is here.
     pub fn get(&self, place: Place, from: u32, len: u32) -> Option<CachedBytes> {
         let start = place.position.checked_add(from)?;
-        let after = self.commits.partition_point(|commit| {
-            (commit.segment, commit.position) <= (place.segment, place.position)
-        });
+        let after = self
+            .commits
+            .partition_point(|commit| (commit.segment, commit.position) <= (place.segment, place.position));
         let commit = &self.commits[after.checked_sub(1)?];
         let end = start.checked_add(len)?;
         if commit.segment != place.segment || end > commit.position + commit.len {

@@ -9,6 +9,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures_lite::future::or;
 use glommio::timer::Timer;
 use glommio::{Latency, Shares};
 
@@ -26,8 +27,11 @@ const COMMIT_LATENCY: Duration = Duration::from_micros(500);
 
 /// Starts the commit loop and the task that marks an idle log.
 pub(super) fn start(inner: &Rc<Inner>) {
-    let queue =
-        glommio::executor().create_task_queue(Shares::Static(1000), Latency::Matters(COMMIT_LATENCY), "commits");
+    let queue = glommio::executor().create_task_queue(
+        Shares::Static(1000),
+        Latency::Matters(COMMIT_LATENCY),
+        "commits",
+    );
     let shared = Rc::clone(inner);
     spawn(inner, queue, async move { run(&shared).await });
     let shared = Rc::clone(inner);
@@ -35,7 +39,11 @@ pub(super) fn start(inner: &Rc<Inner>) {
 }
 
 /// Spawns a detached task of the log and keeps count of it.
-pub(super) fn spawn(inner: &Rc<Inner>, queue: glommio::TaskQueueHandle, task: impl Future<Output = ()> + 'static) {
+pub(super) fn spawn(
+    inner: &Rc<Inner>,
+    queue: glommio::TaskQueueHandle,
+    task: impl Future<Output = ()> + 'static,
+) {
     inner.running.set(inner.running.get() + 1);
     let shared = Rc::clone(inner);
     let counted = async move {
@@ -66,7 +74,9 @@ async fn run(inner: &Inner) {
             let name = inner.table.borrow().get(commit.segment).listed.name.clone();
             let path = inner.store.path_of(&name);
             let (lsn, bytes, position) = (commit.lsn, commit.bytes, commit.position);
-            inner.latch(format!("{path}: writing commit {lsn} ({bytes} bytes at position {position}): {error}"));
+            inner.latch(format!(
+                "{path}: writing commit {lsn} ({bytes} bytes at position {position}): {error}"
+            ));
             return;
         }
         complete(inner, commit);
@@ -117,7 +127,12 @@ pub(super) async fn write_all(
 }
 
 /// One write, repeated once if it was cancelled. Returns whole blocks, at least one.
-async fn write_once(file: &dyn File, buffer: &Rc<AlignedBuffer>, len: usize, position: u64) -> io::Result<usize> {
+async fn write_once(
+    file: &dyn File,
+    buffer: &Rc<AlignedBuffer>,
+    len: usize,
+    position: u64,
+) -> io::Result<usize> {
     let mut result = file.write_at(buffer, len, position).await;
     if result.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ETIMEDOUT)) {
         result = file.write_at(buffer, len, position).await;
@@ -167,7 +182,10 @@ async fn mark_when_idle(inner: &Inner) {
             return;
         }
         let before = inner.appender.borrow().last_lsn();
-        Timer::new(IDLE).await;
+        let second = async {
+            Timer::new(IDLE).await;
+        };
+        or(inner.stop.wait(), second).await;
         if inner.ending() {
             return;
         }
@@ -187,6 +205,7 @@ pub(super) async fn stop(inner: &Rc<Inner>) {
     inner.stopping.set(true);
     inner.work.notify();
     inner.idle.notify();
+    inner.stop.notify();
     inner.roller.signal.notify();
     while inner.running.get() > 0 {
         inner.ended.wait().await;

@@ -145,6 +145,8 @@ pub(super) struct Inner {
     pub(super) work: Signal,
     /// Wakes the task that marks an idle log.
     pub(super) idle: Signal,
+    /// Wakes a task that sleeps, when the log ends.
+    pub(super) stop: Signal,
     /// Background tasks that still run.
     pub(super) running: Cell<u32>,
     /// Notified whenever one of them ends.
@@ -165,6 +167,7 @@ impl Inner {
         self.room.announce();
         self.work.notify();
         self.idle.notify();
+        self.stop.notify();
         self.roller.signal.notify();
         let publisher = self.publisher.borrow().clone();
         if let Some(publisher) = publisher {
@@ -232,7 +235,8 @@ impl Log {
         let roller = &self.inner.roller;
         match self.inner.appender.borrow().plan(meta_bytes, payload_bytes, class, roller) {
             Plan::Push | Plan::Open | Plan::Roll => Room::Now,
-            Plan::Wait => {
+            Plan::Wait => Room::Later,
+            Plan::WaitForSegment => {
                 roller.hurry();
                 Room::Later
             }

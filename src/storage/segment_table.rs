@@ -49,9 +49,10 @@ impl SegmentTable {
     /// Index of segment `number` of log `log_id`.
     pub(super) fn index_of(&self, log_id: u64, number: u32) -> Option<u32> {
         // Later segments are asked for more often: an append in parts ends close to its parts.
-        let found = self.segments.iter().rposition(|segment| {
-            segment.listed.log_id == log_id && segment.listed.number == number
-        });
+        let found = self
+            .segments
+            .iter()
+            .rposition(|segment| segment.listed.log_id == log_id && segment.listed.number == number);
         found.map(|index| index as u32)
     }
 

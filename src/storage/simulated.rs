@@ -569,7 +569,8 @@ mod tests {
                 store.crash_at(store.operations(), torn);
                 file.write_at(&buffer(1, 4096), 4096, 0).await.expect_err("crashed");
                 assert!(store.crashed());
-                let ones = store.after_crash(Unsynced::Lost).bytes("a").iter().filter(|&&byte| byte == 1).count();
+                let ones =
+                    store.after_crash(Unsynced::Lost).bytes("a").iter().filter(|&&byte| byte == 1).count();
                 let expected = match torn {
                     Torn::Nothing => 0,
                     Torn::All => 4096,
