@@ -129,11 +129,22 @@ pub(super) async fn try_open(
     Ok((log, recovered, seen, told))
 }
 
-/// Bytes that differ between streams and offsets.
+/// Bytes that differ between streams and offsets, none of them zero. Copied from a table: tests need many megabytes.
 pub(super) fn pattern(lineage: u64, start: u64, len: usize) -> Vec<u8> {
-    (0..len as u64)
-        .map(|index| ((start + index) * 31 + lineage * 7 + (start + index) / 251) as u8 | 1)
-        .collect()
+    const PERIOD: usize = 65_521;
+    thread_local! {
+        static TABLE: Vec<u8> = (0..PERIOD as u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8 | 1).collect();
+    }
+    let mut at = (start as usize + lineage as usize * 977) % PERIOD;
+    let mut bytes = Vec::with_capacity(len);
+    TABLE.with(|table| {
+        while bytes.len() < len {
+            let now = (len - bytes.len()).min(PERIOD - at);
+            bytes.extend_from_slice(&table[at..at + now]);
+            at = 0;
+        }
+    });
+    bytes
 }
 
 /// A client of the log that knows what it should hold.
