@@ -21,7 +21,8 @@ pub fn inherited_segment(number: u32, log_id: u64) -> String {
 
 /// Whether `name` is a segment's, own or inherited (listed or not).
 pub fn is_segment(name: &str) -> bool {
-    let Some(middle) = name.strip_prefix(SEGMENT_PREFIX).and_then(|rest| rest.strip_suffix(SEGMENT_SUFFIX)) else {
+    let Some(middle) = name.strip_prefix(SEGMENT_PREFIX).and_then(|rest| rest.strip_suffix(SEGMENT_SUFFIX))
+    else {
         return false;
     };
     let (number, log_id) = match middle.split_once("-of-") {
@@ -43,7 +44,9 @@ mod tests {
         for name in [segment(1), segment(u32::MAX), inherited_segment(3, u64::MAX)] {
             assert!(is_segment(&name), "{name}");
         }
-        for name in ["segments", "segments.new", "segment-1.log", "segment-00000000x1.log", "segment-0000000001.log~"] {
+        for name in
+            ["segments", "segments.new", "segment-1.log", "segment-00000000x1.log", "segment-0000000001.log~"]
+        {
             assert!(!is_segment(name), "{name}");
         }
         for name in ["segment-0000000001-of-.log", "segment-0000000001-of-x.log", ".DS_Store", ""] {

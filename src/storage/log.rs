@@ -209,9 +209,9 @@ impl Log {
 
     /// Bytes of meta and payload together that one entry may have.
     pub fn entry_max(&self) -> usize {
-        // One checksum for each started 64 KiB, and the two headers.
+        // The two headers, and one checksum for each started 64 KiB.
         let commit_bytes = self.inner.options.commit_bytes_max();
-        commit_bytes - COMMIT_HEADER_BYTES - entry_bytes(0, commit_bytes) + commit_bytes
+        commit_bytes - COMMIT_HEADER_BYTES - (entry_bytes(0, commit_bytes) - commit_bytes)
     }
 
     /// Bytes of the largest payload of one entry with little meta. A larger one is spread with [`Log::stage_chunk`] and
@@ -362,3 +362,6 @@ impl Future for WaitRoom {
         Poll::Pending
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -251,8 +251,9 @@ async fn read_exactly(
     let first = read_bytes(inner, segment, position, ENTRY_HEADER_BYTES).await?;
     let header = EntryHeader::parse(&first).expect("sixteen bytes were read");
     let back = header.back_bytes();
-    if back + header.payload_bytes as usize > COMMIT_BYTES_MAX {
-        return Err(damaged("it is longer than any entry"));
+    let bytes = back + header.payload_bytes as usize;
+    if bytes > COMMIT_BYTES_MAX || position + bytes as u64 > segment.header.segment_bytes {
+        return Err(damaged("it is longer than an entry can be there"));
     }
     let head = read_bytes(inner, segment, position, back).await?;
     if seed.checksum(&head[4..]) != header.checksum {

@@ -2,7 +2,7 @@
 //!
 //! The recovery table of `storage-format.md` in code. Per segment, in list order: a segment that another one follows is
 //! complete: replayed from its footer, or scanned where it has no valid one; it must reach up to the first commit of the
-//! next. The last one is scanned up to the first commit that is not valid; if any commit of this or a later sequence
+//! next. The last one, unless it is sealed, is scanned up to the first commit that is not valid; if any commit of this or a later sequence
 //! number follows anywhere behind that, it is damage, else the end of the log. An I/O error is an error, never an end.
 
 use std::cell::{Cell, RefCell};
@@ -251,8 +251,9 @@ struct Scanned {
 }
 
 impl Recovery<'_> {
-    /// Opens every listed segment that has a header. Returns the one that has none yet: the last one at most.
+    /// Opens every listed segment that has begun. Returns this log's segment that has not: its last one at most.
     async fn open_segments(&mut self, list: &SegmentList) -> Result<Option<(Listed, u64)>, OpenError> {
+        let mut unused = None;
         for (index, listed) in list.segments.iter().enumerate() {
             let name = &listed.name;
             let file = open_file(self.store, name, Mode::Read).await?;
@@ -261,28 +262,32 @@ impl Recovery<'_> {
                 return Err(self.damaged(name, 0, format!("the file is {len} bytes long")));
             }
             let block = read_block(self.store, &*file, name, 0).await?;
-            match SegmentHeader::parse(&block) {
-                Ok(header) => self.check_header(listed, &header, len)?,
+            let header = match SegmentHeader::parse(&block) {
+                Ok(header) => header,
                 Err(BadStructure::NewerVersion(found)) => {
                     return Err(OpenError::Newer { path: self.store.path_of(name), found });
                 }
                 Err(problem) => {
-                    let last = index + 1 == list.segments.len() && listed.log_id == self.options.log_id;
-                    let begun = !is_zero(&read_block(self.store, &*file, name, BLOCK_BYTES as u64).await?);
-                    // Commits follow only once the header is durable: a header that is missing or torn, and nothing behind it,
-                    // is a segment that was not used yet.
-                    if !last || begun {
+                    // Commits follow only once the header is durable: a header that is missing, or torn with nothing behind
+                    // it, is that of a segment that has not begun.
+                    let next = list.segments.get(index + 1);
+                    let last = next.is_none_or(|next| next.log_id != listed.log_id);
+                    let behind = read_block(self.store, &*file, name, BLOCK_BYTES as u64).await?;
+                    if !last || !is_zero(&behind) {
                         return Err(self.damaged(name, 0, format!("segment header: {problem}")));
                     }
                     file.close().await;
-                    return Ok(Some((listed.clone(), len)));
+                    if listed.log_id == self.options.log_id {
+                        unused = Some((listed.clone(), len));
+                    }
+                    continue;
                 }
-            }
-            let header = SegmentHeader::parse(&block).expect("just parsed");
+            };
+            self.check_header(listed, &header, len)?;
             self.epoch = self.epoch.max(header.epoch);
             self.table.push(Segment { listed: listed.clone(), header, file });
         }
-        Ok(None)
+        Ok(unused)
     }
 
     fn check_header(&self, listed: &Listed, header: &SegmentHeader, len: u64) -> Result<(), OpenError> {
@@ -310,26 +315,23 @@ impl Recovery<'_> {
                 .then(|| Rc::clone(self.table.get(index + 1)))
                 .filter(|following| following.listed.log_id == segment.listed.log_id);
             let own_last = following.is_none() && segment.listed.log_id == self.options.log_id;
-            let from_footer = match own_last {
-                true => None,
-                false => self.replay_footer(index, &segment, &mut scratch, visit).await?,
-            };
-            let last_lsn = if let Some(last_lsn) = from_footer {
+            let from_footer = self.replay_footer(index, &segment, &mut scratch, visit).await?;
+            let (last_lsn, end) = if let Some(last_lsn) = from_footer {
                 self.recovered.from_footers += 1;
                 self.marked = false;
-                last_lsn
+                (last_lsn, 0)
             } else {
                 let scanned = self.scan(index, &segment, &mut scratch, visit).await?;
-                let last_lsn = scanned.footer.last_lsn();
+                let (last_lsn, end) = (scanned.footer.last_lsn(), scanned.position);
                 self.end_of_scan(index, &segment, scanned, following.is_some(), own_last).await?;
-                last_lsn
+                (last_lsn, end)
             };
             if let Some(following) = following
                 && last_lsn + 1 != following.header.first_lsn
             {
                 let first = following.header.first_lsn;
                 let what = format!("it ends with commit {last_lsn}, the next segment begins with {first}");
-                return Err(self.damaged(&segment.listed.name, 0, what));
+                return Err(self.damaged(&segment.listed.name, end, what));
             }
         }
         Ok(())
@@ -457,6 +459,9 @@ impl Recovery<'_> {
         if let Some(later) = rest.later_commit {
             let what = format!("commit {due} is due there ({reason}), and a later commit stands at {later}");
             return Err(self.damaged(name, position, what));
+        }
+        if let StopReason::WrongLsn { found } = reason {
+            return Err(self.damaged(name, position, format!("commit {due} is due there, {found} was found")));
         }
         if own_last {
             if rest.used_bytes > 0 {

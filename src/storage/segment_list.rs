@@ -162,7 +162,10 @@ mod tests {
     use super::*;
 
     fn example() -> SegmentList {
-        SegmentList { segments: vec![Listed::inherited(9, 3), Listed::own(1, 7), Listed::own(2, 7)], lineage: 4711 }
+        SegmentList {
+            segments: vec![Listed::inherited(9, 3), Listed::own(1, 7), Listed::own(2, 7)],
+            lineage: 4711,
+        }
     }
 
     #[test]

@@ -139,6 +139,8 @@ struct State {
     unreadable: Vec<(String, Range<u64>)>,
     capacity_bytes: Option<u64>,
     writes_held: bool,
+    /// Writes that are being held back.
+    writes_waiting: usize,
 }
 
 /// Whether an operation takes effect.
@@ -250,6 +252,11 @@ impl SimulatedStore {
     /// Hold writes back, or let them go on.
     pub fn hold_writes(&self, held: bool) {
         self.state.borrow_mut().writes_held = held;
+    }
+
+    /// Writes that are being held back now.
+    pub fn writes_waiting(&self) -> usize {
+        self.state.borrow().writes_waiting
     }
 
     /// The bytes of a file.
@@ -461,9 +468,11 @@ impl File for SimulatedFile {
         assert!(self.mode != Mode::Read, "{} is open for reading only", self.name);
         Box::pin(async move {
             yield_now().await;
+            self.state.borrow_mut().writes_waiting += 1;
             while self.state.borrow().writes_held {
                 yield_now().await;
             }
+            self.state.borrow_mut().writes_waiting -= 1;
             let bytes = &buffer.bytes()[..len];
             let mut state = self.state.borrow_mut();
             let step = state.step(format!("write {} at {position}, {len} bytes", self.name))?;
@@ -569,7 +578,8 @@ mod tests {
                 store.crash_at(store.operations(), torn);
                 file.write_at(&buffer(1, 4096), 4096, 0).await.expect_err("crashed");
                 assert!(store.crashed());
-                let ones = store.after_crash(Unsynced::Lost).bytes("a").iter().filter(|&&byte| byte == 1).count();
+                let ones =
+                    store.after_crash(Unsynced::Lost).bytes("a").iter().filter(|&&byte| byte == 1).count();
                 let expected = match torn {
                     Torn::Nothing => 0,
                     Torn::All => 4096,
