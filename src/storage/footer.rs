@@ -6,13 +6,13 @@
 //! from the lengths, since commits and entries lie one behind the other. The layout is in `storage-format.md`, Footer.
 
 use super::codec::{
-    Coding, DecodeError, DecodeScratch, Entry, Get, SegmentIndex, Stem, VARINT_BYTES_MAX, decode,
-    varint_bytes,
+    Coding, DecodeError, DecodeScratch, Entry, Get, LENGTHS_ONE, Put, SegmentIndex, Stem, VARINT_BYTES_MAX,
+    decode, varint_bytes,
 };
-use super::event::{Event, EventContext};
+use super::event::{Appended, Event, EventContext, Lengths, Payload, Place};
 use super::format::{
     BadStructure, COMMIT_HEADER_BYTES, FIRST_COMMIT_POSITION, Kind, PAGE_HEADER_BYTES, PageHeader,
-    SegmentHeader, TRAILER_BYTES, Trailer, block_round_up, entry_bytes,
+    SegmentHeader, TRAILER_BYTES, Trailer, block_round_up, entry_back_bytes, entry_bytes,
 };
 use super::scan::RawEntry;
 
@@ -97,10 +97,13 @@ impl FooterBuilder {
             }
             self.follows = Some((stem.lineage, stem.end));
         }
-        self.bytes.push(tag);
-        self.bytes.push(flags);
-        push_varint(&mut self.bytes, u64::from(payload_bytes));
-        push_varint(&mut self.bytes, left.len() as u64);
+        let mut head = [0; RECORD_HEAD_BYTES_MAX];
+        let mut put = Put { out: &mut head, at: 2 };
+        put.varint(u64::from(payload_bytes));
+        put.varint(left.len() as u64);
+        let head_bytes = put.at;
+        head[..2].copy_from_slice(&[tag, flags]);
+        self.bytes.extend_from_slice(&head[..head_bytes]);
         self.bytes.extend_from_slice(left);
         self.position += entry_bytes(meta.len(), payload_bytes as usize) as u32;
         self.page.entry_count += 1;
@@ -304,9 +307,12 @@ impl PageReader {
             follows: None,
         };
         let before = self.entries_seen;
-        while let Some(entry) = records.next(index_of, scratch)? {
-            let context = entry.1;
-            visit(&entry.0, context);
+        while let Some(head) = records.head()? {
+            let entry = match records.plain(&head)? {
+                Some(append) => Entry::Event(Event::Appended(append)),
+                None => records.entry(&head, index_of, scratch)?,
+            };
+            visit(&entry, records.context);
             self.entries_seen += 1;
         }
         let found = self.entries_seen - before;
@@ -338,16 +344,20 @@ struct Records<'b> {
     follows: Option<(u64, u64)>,
 }
 
+/// The fixed part of an entry's record.
+struct RecordHead<'b> {
+    kind: u8,
+    flags: u8,
+    payload_bytes: u32,
+    /// Stream and start of an append that follows.
+    stem: Option<(u64, u64)>,
+    meta: &'b [u8],
+}
+
 impl<'b> Records<'b> {
+    /// The next record that is an entry; `None` at the end of the page.
     #[inline]
-    fn next<'s>(
-        &mut self,
-        index_of: &SegmentIndex<'_>,
-        scratch: &'s mut DecodeScratch,
-    ) -> Result<Option<(Entry<'s>, EventContext)>, DecodeError>
-    where
-        'b: 's,
-    {
+    fn head(&mut self) -> Result<Option<RecordHead<'b>>, DecodeError> {
         let tag = loop {
             if self.get.rest.is_empty() {
                 return Ok(None);
@@ -369,16 +379,65 @@ impl<'b> Records<'b> {
         } else {
             return Err(DecodeError::UnknownKind(tag));
         };
-        let coding =
-            Coding { kind, flags, payload_bytes, segment: self.segment, position: self.position, stem, meta };
+        Ok(Some(RecordHead { kind, flags, payload_bytes, stem, meta }))
+    }
+
+    /// The commonest record by far, an append of one record and nothing else, without the detour through the codec: tens
+    /// of millions of them are read at a restart. `None` if it is another one.
+    #[inline]
+    fn plain(&mut self, head: &RecordHead<'b>) -> Result<Option<Appended<'static>>, DecodeError> {
+        let len = head.payload_bytes;
+        if head.kind != Kind::Appended as u8 || head.flags != LENGTHS_ONE || len == 0 {
+            return Ok(None);
+        }
+        let mut get = Get { rest: head.meta };
+        let (lineage, start, stem_bytes) = match head.stem {
+            Some((lineage, start)) => (lineage, start, varint_bytes(lineage) + varint_bytes(start)),
+            None => (get.varint()?, get.varint()?, head.meta.len()),
+        };
+        get.end()?;
+        let end = start.checked_add(u64::from(len)).ok_or(DecodeError::Lengths)?;
+        let back = entry_back_bytes(stem_bytes, len as usize) as u32;
+        let place = Place { segment: self.segment, position: self.position.wrapping_add(back), back };
+        self.position = place.position.wrapping_add(len);
+        self.follows = Some((lineage, end));
+        Ok(Some(Appended {
+            lineage,
+            start,
+            lengths: Lengths::Uniform { len, count: 1 },
+            producer: None,
+            stream_seq: None,
+            closed: false,
+            payload: Payload::Here(place),
+        }))
+    }
+
+    fn entry<'s>(
+        &mut self,
+        head: &RecordHead<'b>,
+        index_of: &SegmentIndex<'_>,
+        scratch: &'s mut DecodeScratch,
+    ) -> Result<Entry<'s>, DecodeError>
+    where
+        'b: 's,
+    {
+        let coding = Coding {
+            kind: head.kind,
+            flags: head.flags,
+            payload_bytes: head.payload_bytes,
+            segment: self.segment,
+            position: self.position,
+            stem: head.stem,
+            meta: head.meta,
+        };
         let entry = decode(&coding, index_of, scratch)?;
         if let Entry::Event(Event::Appended(append)) = &entry {
             self.follows = Some((append.lineage, append.start + append.lengths.total_bytes()));
         }
-        let stem_bytes = stem.map_or(0, |(lineage, start)| varint_bytes(lineage) + varint_bytes(start));
-        let bytes = entry_bytes(stem_bytes + meta.len(), payload_bytes as usize);
+        let stem_bytes = head.stem.map_or(0, |(lineage, start)| varint_bytes(lineage) + varint_bytes(start));
+        let bytes = entry_bytes(stem_bytes + head.meta.len(), head.payload_bytes as usize);
         self.position = self.position.wrapping_add(bytes as u32);
-        Ok(Some((entry, self.context)))
+        Ok(entry)
     }
 
     fn commit(&mut self) -> Result<(), DecodeError> {
@@ -407,3 +466,6 @@ pub fn read_footer(
     }
     reader.finish(trailer)
 }
+
+#[cfg(test)]
+mod tests;

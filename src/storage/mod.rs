@@ -16,3 +16,6 @@ pub mod event;
 pub mod footer;
 pub mod format;
 pub mod scan;
+
+#[cfg(test)]
+pub(crate) mod testing;
