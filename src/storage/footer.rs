@@ -1,13 +1,13 @@
 //! The footer of a sealed segment: every entry again, without payload, so that recovery reads it instead of the data.
 //!
 //! Contract: the records of a footer are the entries of the segment's commits in the same order, each exactly once; so a
-//! reader that meets a bad page can go on with a scan of the commits from the entry it had reached
-//! ([`PageReader::entries_seen`]). Pages are whole blocks and decode independently. Positions are not stored: they follow
-//! from the lengths, since commits and entries lie one behind the other. The layout is in `storage-format.md`, Footer.
+//! reader that meets a bad page could go on with the commits from the entry it had reached ([`PageReader::entries_seen`]).
+//! Pages are whole blocks and decode independently. Positions are not stored: they follow from the lengths, since commits
+//! and entries lie one behind the other. The layout is in `storage-format.md`, Footer.
 
 use super::codec::{
-    Coding, DecodeError, DecodeScratch, Entry, Get, LENGTHS_ONE, Put, SegmentIndex, Stem, VARINT_BYTES_MAX,
-    decode, varint_bytes,
+    Coded, Coding, DecodeError, DecodeScratch, Entry, Get, LENGTHS_ONE, Put, SegmentIndex, Stem,
+    VARINT_BYTES_MAX, decode, varint_bytes,
 };
 use super::event::{Appended, Event, EventContext, Lengths, Payload, Place};
 use super::format::{
@@ -84,13 +84,22 @@ impl FooterBuilder {
         self.position = self.commit_position() + COMMIT_HEADER_BYTES as u32;
     }
 
-    /// An entry of the present commit.
+    /// An entry of the present commit, with its event unless it is a chunk. Called by the commit builder.
     #[inline]
-    pub(super) fn entry(&mut self, kind: u8, flags: u8, stem: Option<Stem>, meta: &[u8], payload_bytes: u32) {
+    pub(super) fn entry(
+        &mut self,
+        coded: &Coded,
+        meta: &[u8],
+        payload_bytes: u32,
+        event: Option<&Event<'_>>,
+    ) {
+        if let Some(event) = event {
+            self.count(event);
+        }
         self.room(RECORD_HEAD_BYTES_MAX + meta.len());
-        let mut tag = kind;
+        let mut tag = coded.kind as u8;
         let mut left = meta;
-        if let Some(stem) = stem {
+        if let Some(stem) = coded.stem {
             if self.follows == Some((stem.lineage, stem.start)) {
                 tag |= TAG_FOLLOWS;
                 left = &meta[stem.bytes..];
@@ -102,7 +111,7 @@ impl FooterBuilder {
         put.varint(u64::from(payload_bytes));
         put.varint(left.len() as u64);
         let head_bytes = put.at;
-        head[..2].copy_from_slice(&[tag, flags]);
+        head[..2].copy_from_slice(&[tag, coded.flags]);
         self.bytes.extend_from_slice(&head[..head_bytes]);
         self.bytes.extend_from_slice(left);
         self.position += entry_bytes(meta.len(), payload_bytes as usize) as u32;
@@ -112,8 +121,12 @@ impl FooterBuilder {
 
     /// An entry of the present commit that recovery scanned; in order, once each.
     pub fn scanned(&mut self, raw: &RawEntry<'_>, entry: &Entry<'_>) {
-        let stem = match entry {
-            Entry::Event(Event::Appended(append)) => Some(Stem {
+        let event = match entry {
+            Entry::Event(event) => Some(event),
+            Entry::Chunk { .. } => None,
+        };
+        let stem = match event {
+            Some(Event::Appended(append)) => Some(Stem {
                 lineage: append.lineage,
                 start: append.start,
                 end: append.start + append.lengths.total_bytes(),
@@ -121,15 +134,13 @@ impl FooterBuilder {
             }),
             _ => None,
         };
-        if let Entry::Event(event) = entry {
-            self.count(event);
-        }
-        self.entry(raw.kind, raw.flags, stem, raw.meta, raw.payload_bytes);
+        let kind = Kind::from_u8(raw.kind).expect("the entry was decoded");
+        let coded = Coded { kind, flags: raw.flags, meta_bytes: raw.meta.len(), stem };
+        self.entry(&coded, raw.meta, raw.payload_bytes, event);
     }
 
-    /// Counts what only the event shows, for the trailer. Once for each event that is not a chunk.
     #[inline]
-    pub(super) fn count(&mut self, event: &Event<'_>) {
+    fn count(&mut self, event: &Event<'_>) {
         match event {
             Event::Appended(append) => self.record_count += append.lengths.count(),
             Event::StreamCreated(created) => self.highest_lineage = self.highest_lineage.max(created.lineage),

@@ -17,5 +17,29 @@ pub mod footer;
 pub mod format;
 pub mod scan;
 
+// The engine: files, memory, and the log on top of the format.
+mod appender;
+pub mod buffer;
+pub mod cache;
+mod commit_loop;
+pub mod device;
+pub mod file_name;
+pub mod log;
+mod reader;
+mod recovery;
+mod roll;
+pub mod segment_list;
+mod segment_table;
+#[cfg(test)]
+pub mod simulated;
+mod waiters;
+
+// The indexes of a stream.
+pub mod extents;
+pub mod index;
+mod packed;
+pub mod producers;
+mod varint;
+
 #[cfg(test)]
 pub(crate) mod testing;

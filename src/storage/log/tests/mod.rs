@@ -1,0 +1,8 @@
+//! Tests of the log as a whole, on the simulated directory (small segments, so that every test rolls).
+
+mod commits;
+mod crash;
+mod faults;
+mod harness;
+mod reads;
+mod recovery_table;
