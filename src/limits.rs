@@ -25,6 +25,8 @@ pub const READ_BYTES_MAX: usize = 1024 * 1024;
 pub const READ_GAP_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of recent commits kept in memory, all shards together (`--cache-bytes`).
 pub const CACHE_BYTES_DEFAULT: u64 = 256 * 1024 * 1024;
+/// Largest `--cache-bytes`.
+pub const CACHE_BYTES_MAX: u64 = 1 << 40;
 
 /// Bytes of a request head, request line included: 431.
 pub const HEAD_BYTES_MAX: usize = 64 * 1024;
@@ -44,6 +46,8 @@ pub const CHUNK_LINE_BYTES_MAX: usize = 256;
 pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
 /// Connections, all shards together (`--max-connections`): a further one gets 503 and is closed.
 pub const CONNECTIONS_DEFAULT: usize = 100_000;
+/// Largest `--max-connections`.
+pub const CONNECTIONS_MAX: usize = 10_000_000;
 /// Time for a request head to arrive, from its first byte: 408.
 pub const HEAD_DEADLINE_MS: u64 = 10_000;
 /// Time without a byte of a request body: 408.
@@ -124,6 +128,10 @@ pub const LINEAGE_GRANT: u64 = 1 << 20;
 pub const LINEAGE_MAX: u64 = 9_999_999_999_999_999;
 /// Time that a stop waits for requests under way before connections are cut.
 pub const STOP_DEADLINE_MS: u64 = 5_000;
+/// Time that a stop waits for last commits after that; then the process ends with code 11.
+pub const STOP_COMMIT_DEADLINE_MS: u64 = 10_000;
+/// Time that a start waits for locked memory that an earlier process of the same user gives back.
+pub const LOCKED_MEMORY_DEADLINE_MS: u64 = 5_000;
 
 const _: () = {
     assert!(COMMIT_BYTES_MAX.is_multiple_of(BLOCK_BYTES), "commits are whole blocks");
