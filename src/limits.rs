@@ -106,6 +106,8 @@ pub const TTL_SECONDS_MAX: u64 = 3_153_600_000;
 
 /// Frames of one append batch: 413.
 pub const BATCH_FRAMES_MAX: usize = 512;
+/// Records of one append (a JSON array): 413. Their lengths lie in one entry of the log.
+pub const RECORDS_PER_APPEND_MAX: usize = 1 << 20;
 /// Bytes of one append batch: 413.
 pub const BATCH_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// Streams on one page of a listing, and its default.
@@ -153,6 +155,14 @@ const _: () = {
     assert!(
         SEGMENT_BYTES_MIN / COMMITS_PER_SEGMENT_MIN >= 16 * BLOCK_BYTES as u64,
         "the smallest segment still has commits that hold a head, a key and some payload"
+    );
+    // A length takes a byte, and another one for each started factor of 128 that it is larger.
+    assert!(
+        RECORDS_PER_APPEND_MAX * 2
+            + BODY_BYTES_MAX as usize / (1 << 14)
+            + BODY_BYTES_MAX as usize / (1 << 21)
+            <= COMMIT_BYTES_MAX * 3 / 4,
+        "the lengths of the largest array fit into one commit, with room for the rest of the entry"
     );
     assert!(SEGMENT_BYTES_MAX < u32::MAX as u64, "positions in a segment are 32 bits");
     assert!(HEAD_BYTES_MAX > TARGET_BYTES_MAX + ATTRIBUTES_BYTES_MAX, "attributes travel in a header");

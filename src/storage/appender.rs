@@ -261,7 +261,6 @@ impl Appender {
         let number_of = |index| table.borrow().number_of(index);
         let buffer = open.buffer.bytes_mut();
         let pushed = open.builder.push(buffer, &mut active.footer, event, number_of, payload_bytes, fill);
-        active.footer.count(event);
         if let Event::StreamCreated(created) = event {
             self.highest_lineage = self.highest_lineage.max(created.lineage);
         }

@@ -111,8 +111,7 @@ impl CommitBuilder {
         } else {
             assert_eq!(payload_bytes, 0, "only appends and chunks have a payload");
         }
-        footer.count(event);
-        self.seal_entry(buf, footer, coded, payload_bytes, fill)
+        self.seal_entry(buf, footer, &coded, Some(event), payload_bytes, fill)
     }
 
     /// Adds a part of a large payload.
@@ -127,7 +126,7 @@ impl CommitBuilder {
         let table_bytes = chunk_count(payload_bytes) * CHUNK_CHECKSUM_BYTES;
         let meta_at = self.used + ENTRY_HEADER_BYTES + table_bytes;
         let coded = codec::encode_chunk(lineage, &mut buf[meta_at..]);
-        self.seal_entry(buf, footer, coded, payload_bytes, fill)
+        self.seal_entry(buf, footer, &coded, None, payload_bytes, fill)
     }
 
     /// The meta part is in place: payload, checksums, header, footer record.
@@ -136,7 +135,8 @@ impl CommitBuilder {
         &mut self,
         buf: &mut [u8],
         footer: &mut FooterBuilder,
-        coded: Coded,
+        coded: &Coded,
+        event: Option<&Event<'_>>,
         payload_bytes: usize,
         fill: impl FnOnce(&mut PayloadWriter<'_>),
     ) -> Pushed {
@@ -154,7 +154,7 @@ impl CommitBuilder {
             PayloadWriter { table, payload, at: 0, checksum: self.seed.start(), seed: self.seed };
         fill(&mut writer);
         writer.finish();
-        footer.entry(coded.kind as u8, coded.flags, coded.stem, meta, payload_bytes as u32);
+        footer.entry(coded, meta, payload_bytes as u32, event);
 
         let mut parsed = EntryHeader {
             checksum: 0,

@@ -1,18 +1,18 @@
 //! The footer of a sealed segment: every entry again, without payload, so that recovery reads it instead of the data.
 //!
 //! Contract: the records of a footer are the entries of the segment's commits in the same order, each exactly once; so a
-//! reader that meets a bad page can go on with a scan of the commits from the entry it had reached
-//! ([`PageReader::entries_seen`]). Pages are whole blocks and decode independently. Positions are not stored: they follow
-//! from the lengths, since commits and entries lie one behind the other. The layout is in `storage-format.md`, Footer.
+//! reader that meets a bad page could go on with the commits from the entry it had reached ([`PageReader::entries_seen`]).
+//! Pages are whole blocks and decode independently. Positions are not stored: they follow from the lengths, since commits
+//! and entries lie one behind the other. The layout is in `storage-format.md`, Footer.
 
 use super::codec::{
-    Coding, DecodeError, DecodeScratch, Entry, Get, SegmentIndex, Stem, VARINT_BYTES_MAX, decode,
-    varint_bytes,
+    Coded, Coding, DecodeError, DecodeScratch, Entry, Get, LENGTHS_ONE, Put, SegmentIndex, Stem,
+    VARINT_BYTES_MAX, decode, varint_bytes,
 };
-use super::event::{Event, EventContext};
+use super::event::{Appended, Event, EventContext, Lengths, Payload, Place};
 use super::format::{
     BadStructure, COMMIT_HEADER_BYTES, FIRST_COMMIT_POSITION, Kind, PAGE_HEADER_BYTES, PageHeader,
-    SegmentHeader, TRAILER_BYTES, Trailer, block_round_up, entry_bytes,
+    SegmentHeader, TRAILER_BYTES, Trailer, block_round_up, entry_back_bytes, entry_bytes,
 };
 use super::scan::RawEntry;
 
@@ -84,23 +84,35 @@ impl FooterBuilder {
         self.position = self.commit_position() + COMMIT_HEADER_BYTES as u32;
     }
 
-    /// An entry of the present commit.
+    /// An entry of the present commit, with its event unless it is a chunk. Called by the commit builder.
     #[inline]
-    pub(super) fn entry(&mut self, kind: u8, flags: u8, stem: Option<Stem>, meta: &[u8], payload_bytes: u32) {
+    pub(super) fn entry(
+        &mut self,
+        coded: &Coded,
+        meta: &[u8],
+        payload_bytes: u32,
+        event: Option<&Event<'_>>,
+    ) {
+        if let Some(event) = event {
+            self.count(event);
+        }
         self.room(RECORD_HEAD_BYTES_MAX + meta.len());
-        let mut tag = kind;
+        let mut tag = coded.kind as u8;
         let mut left = meta;
-        if let Some(stem) = stem {
+        if let Some(stem) = coded.stem {
             if self.follows == Some((stem.lineage, stem.start)) {
                 tag |= TAG_FOLLOWS;
                 left = &meta[stem.bytes..];
             }
             self.follows = Some((stem.lineage, stem.end));
         }
-        self.bytes.push(tag);
-        self.bytes.push(flags);
-        push_varint(&mut self.bytes, u64::from(payload_bytes));
-        push_varint(&mut self.bytes, left.len() as u64);
+        let mut head = [0; RECORD_HEAD_BYTES_MAX];
+        let mut put = Put { out: &mut head, at: 2 };
+        put.varint(u64::from(payload_bytes));
+        put.varint(left.len() as u64);
+        let head_bytes = put.at;
+        head[..2].copy_from_slice(&[tag, coded.flags]);
+        self.bytes.extend_from_slice(&head[..head_bytes]);
         self.bytes.extend_from_slice(left);
         self.position += entry_bytes(meta.len(), payload_bytes as usize) as u32;
         self.page.entry_count += 1;
@@ -109,8 +121,12 @@ impl FooterBuilder {
 
     /// An entry of the present commit that recovery scanned; in order, once each.
     pub fn scanned(&mut self, raw: &RawEntry<'_>, entry: &Entry<'_>) {
-        let stem = match entry {
-            Entry::Event(Event::Appended(append)) => Some(Stem {
+        let event = match entry {
+            Entry::Event(event) => Some(event),
+            Entry::Chunk { .. } => None,
+        };
+        let stem = match event {
+            Some(Event::Appended(append)) => Some(Stem {
                 lineage: append.lineage,
                 start: append.start,
                 end: append.start + append.lengths.total_bytes(),
@@ -118,15 +134,13 @@ impl FooterBuilder {
             }),
             _ => None,
         };
-        if let Entry::Event(event) = entry {
-            self.count(event);
-        }
-        self.entry(raw.kind, raw.flags, stem, raw.meta, raw.payload_bytes);
+        let kind = Kind::from_u8(raw.kind).expect("the entry was decoded");
+        let coded = Coded { kind, flags: raw.flags, meta_bytes: raw.meta.len(), stem };
+        self.entry(&coded, raw.meta, raw.payload_bytes, event);
     }
 
-    /// Counts what only the event shows, for the trailer. Once for each event that is not a chunk.
     #[inline]
-    pub(super) fn count(&mut self, event: &Event<'_>) {
+    fn count(&mut self, event: &Event<'_>) {
         match event {
             Event::Appended(append) => self.record_count += append.lengths.count(),
             Event::StreamCreated(created) => self.highest_lineage = self.highest_lineage.max(created.lineage),
@@ -304,9 +318,12 @@ impl PageReader {
             follows: None,
         };
         let before = self.entries_seen;
-        while let Some(entry) = records.next(index_of, scratch)? {
-            let context = entry.1;
-            visit(&entry.0, context);
+        while let Some(head) = records.head()? {
+            let entry = match records.plain(&head)? {
+                Some(append) => Entry::Event(Event::Appended(append)),
+                None => records.entry(&head, index_of, scratch)?,
+            };
+            visit(&entry, records.context);
             self.entries_seen += 1;
         }
         let found = self.entries_seen - before;
@@ -338,16 +355,20 @@ struct Records<'b> {
     follows: Option<(u64, u64)>,
 }
 
+/// The fixed part of an entry's record.
+struct RecordHead<'b> {
+    kind: u8,
+    flags: u8,
+    payload_bytes: u32,
+    /// Stream and start of an append that follows.
+    stem: Option<(u64, u64)>,
+    meta: &'b [u8],
+}
+
 impl<'b> Records<'b> {
+    /// The next record that is an entry; `None` at the end of the page.
     #[inline]
-    fn next<'s>(
-        &mut self,
-        index_of: &SegmentIndex<'_>,
-        scratch: &'s mut DecodeScratch,
-    ) -> Result<Option<(Entry<'s>, EventContext)>, DecodeError>
-    where
-        'b: 's,
-    {
+    fn head(&mut self) -> Result<Option<RecordHead<'b>>, DecodeError> {
         let tag = loop {
             if self.get.rest.is_empty() {
                 return Ok(None);
@@ -369,16 +390,65 @@ impl<'b> Records<'b> {
         } else {
             return Err(DecodeError::UnknownKind(tag));
         };
-        let coding =
-            Coding { kind, flags, payload_bytes, segment: self.segment, position: self.position, stem, meta };
+        Ok(Some(RecordHead { kind, flags, payload_bytes, stem, meta }))
+    }
+
+    /// The commonest record by far, an append of one record and nothing else, without the detour through the codec: tens
+    /// of millions of them are read at a restart. `None` if it is another one.
+    #[inline]
+    fn plain(&mut self, head: &RecordHead<'b>) -> Result<Option<Appended<'static>>, DecodeError> {
+        let len = head.payload_bytes;
+        if head.kind != Kind::Appended as u8 || head.flags != LENGTHS_ONE || len == 0 {
+            return Ok(None);
+        }
+        let mut get = Get { rest: head.meta };
+        let (lineage, start, stem_bytes) = match head.stem {
+            Some((lineage, start)) => (lineage, start, varint_bytes(lineage) + varint_bytes(start)),
+            None => (get.varint()?, get.varint()?, head.meta.len()),
+        };
+        get.end()?;
+        let end = start.checked_add(u64::from(len)).ok_or(DecodeError::Lengths)?;
+        let back = entry_back_bytes(stem_bytes, len as usize) as u32;
+        let place = Place { segment: self.segment, position: self.position.wrapping_add(back), back };
+        self.position = place.position.wrapping_add(len);
+        self.follows = Some((lineage, end));
+        Ok(Some(Appended {
+            lineage,
+            start,
+            lengths: Lengths::Uniform { len, count: 1 },
+            producer: None,
+            stream_seq: None,
+            closed: false,
+            payload: Payload::Here(place),
+        }))
+    }
+
+    fn entry<'s>(
+        &mut self,
+        head: &RecordHead<'b>,
+        index_of: &SegmentIndex<'_>,
+        scratch: &'s mut DecodeScratch,
+    ) -> Result<Entry<'s>, DecodeError>
+    where
+        'b: 's,
+    {
+        let coding = Coding {
+            kind: head.kind,
+            flags: head.flags,
+            payload_bytes: head.payload_bytes,
+            segment: self.segment,
+            position: self.position,
+            stem: head.stem,
+            meta: head.meta,
+        };
         let entry = decode(&coding, index_of, scratch)?;
         if let Entry::Event(Event::Appended(append)) = &entry {
             self.follows = Some((append.lineage, append.start + append.lengths.total_bytes()));
         }
-        let stem_bytes = stem.map_or(0, |(lineage, start)| varint_bytes(lineage) + varint_bytes(start));
-        let bytes = entry_bytes(stem_bytes + meta.len(), payload_bytes as usize);
+        let stem_bytes = head.stem.map_or(0, |(lineage, start)| varint_bytes(lineage) + varint_bytes(start));
+        let bytes = entry_bytes(stem_bytes + head.meta.len(), head.payload_bytes as usize);
         self.position = self.position.wrapping_add(bytes as u32);
-        Ok(Some((entry, self.context)))
+        Ok(entry)
     }
 
     fn commit(&mut self) -> Result<(), DecodeError> {
@@ -407,3 +477,6 @@ pub fn read_footer(
     }
     reader.finish(trailer)
 }
+
+#[cfg(test)]
+mod tests;

@@ -40,3 +40,6 @@ pub mod index;
 mod packed;
 pub mod producers;
 mod varint;
+
+#[cfg(test)]
+pub(crate) mod testing;

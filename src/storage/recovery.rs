@@ -426,9 +426,6 @@ impl Recovery<'_> {
                 let entry =
                     decoded.map_err(|problem| undecodable(self.store, segment, position, &problem))?;
                 footer.scanned(&raw, &entry);
-                if let Entry::Event(event) = &entry {
-                    footer.count(event);
-                }
                 deliver(recovered, &entry, context, visit);
             }
             self.last_time_ms = self.last_time_ms.max(context.time_ms);
@@ -461,7 +458,11 @@ impl Recovery<'_> {
             return Err(self.damaged(name, position, what));
         }
         if let StopReason::WrongLsn { found } = reason {
-            return Err(self.damaged(name, position, format!("commit {due} is due there, {found} was found")));
+            return Err(self.damaged(
+                name,
+                position,
+                format!("commit {due} is due there, {found} was found"),
+            ));
         }
         if own_last {
             if rest.used_bytes > 0 {

@@ -265,3 +265,6 @@ pub fn find_commit(bytes: &[u8], nonce: u64, lsn_min: u64) -> Option<usize> {
 pub fn table_bytes(payload_bytes: u32) -> usize {
     chunk_count(payload_bytes as usize) * CHUNK_CHECKSUM_BYTES
 }
+
+#[cfg(test)]
+mod tests;
