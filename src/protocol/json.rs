@@ -390,77 +390,17 @@ fn is_special(byte: u8) -> bool {
     byte == b'"' || byte == b'\\' || byte < 0x20
 }
 
-/// Bytes that are compared at once in short strings.
-const WORD_BYTES: usize = 8;
-/// Bytes that are compared at once in long strings.
-const BLOCK_BYTES: usize = 32;
-
 /// The first special byte at or after `at`, or the end of the body.
-///
-/// Most strings are short: words first. A string that outlives two of them is probably long, and goes by blocks.
 #[inline(always)]
 fn find_special(body: &[u8], at: usize) -> usize {
     let mut at = at;
-    for _ in 0..2 {
-        let Some(word) = body.get(at..).and_then(|rest| rest.first_chunk::<WORD_BYTES>()) else {
-            return find_special_in_tail(body, at);
-        };
-        match special_in_word(*word) {
-            WORD_BYTES => at += WORD_BYTES,
+    while let Some(chunk) = body.get(at..).and_then(|rest| rest.first_chunk::<{ chunk::BYTES }>()) {
+        match chunk::first_special(chunk) {
+            chunk::BYTES => at += chunk::BYTES,
             found => return at + found,
         }
     }
-    find_special_far(body, at)
-}
-
-/// As [`find_special`], for strings that have proved long.
-fn find_special_far(body: &[u8], at: usize) -> usize {
-    let mut at = at;
-    while let Some(block) = body.get(at..).and_then(|rest| rest.first_chunk::<BLOCK_BYTES>()) {
-        if has_special(block) {
-            break;
-        }
-        at += BLOCK_BYTES;
-    }
-    while let Some(word) = body.get(at..).and_then(|rest| rest.first_chunk::<WORD_BYTES>()) {
-        match special_in_word(*word) {
-            WORD_BYTES => at += WORD_BYTES,
-            found => return at + found,
-        }
-    }
-    find_special_in_tail(body, at)
-}
-
-/// As [`find_special`], byte by byte: less than a word is left.
-fn find_special_in_tail(body: &[u8], at: usize) -> usize {
     at + body[at..].iter().position(|&byte| is_special(byte)).unwrap_or(body.len() - at)
-}
-
-/// Whether any byte of a block is special. Without branches, so that the compiler compares all bytes at once.
-#[inline(always)]
-fn has_special(block: &[u8; BLOCK_BYTES]) -> bool {
-    block.iter().fold(0, |hits, &byte| {
-        hits | u8::from(byte == b'"') | u8::from(byte == b'\\') | u8::from(byte < 0x20)
-    }) != 0
-}
-
-/// Index of the first special byte of a word; [`WORD_BYTES`] if there is none.
-///
-/// The high bit of each byte of `hits` tells whether that byte is special. A borrow can set the bit of a byte behind a
-/// special one, never of one before it, so the lowest bit set is exact:
-/// - `x - 0x20..` borrows where `x < 0x20`; `x ^ 0x22..` is zero, and so less than 1, where `x` is a quote;
-/// - `& !x` clears what bytes of 0x80 and more would set by themselves.
-#[inline(always)]
-fn special_in_word(word: [u8; WORD_BYTES]) -> usize {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGHS: u64 = 0x8080_8080_8080_8080;
-    let word = u64::from_le_bytes(word);
-    let quotes = word ^ (ONES * b'"' as u64);
-    let backslashes = word ^ (ONES * b'\\' as u64);
-    let hits = (word.wrapping_sub(ONES * 0x20) | quotes.wrapping_sub(ONES) | backslashes.wrapping_sub(ONES))
-        & !word
-        & HIGHS;
-    if hits == 0 { WORD_BYTES } else { hits.trailing_zeros() as usize / 8 }
 }
 
 /// Turns canonical bytes into NDJSON where they stand: each separator becomes a line feed. `lengths` are the records'
@@ -474,6 +414,8 @@ pub fn separators_to_lines(canonical: &mut [u8], lengths: impl Iterator<Item = u
     }
     assert_eq!(end, canonical.len(), "records fill the page");
 }
+
+mod chunk;
 
 #[cfg(test)]
 mod tests;
