@@ -2,7 +2,7 @@
 //! own; and the JSON array that acknowledges them in order.
 
 use super::digits::write_u64;
-use super::errors::{Code, Problem, write_json_number_member, write_json_string};
+use super::errors::{Code, Problem, write_json_string};
 use crate::limits::{BATCH_BYTES_MAX, BATCH_FRAMES_MAX};
 
 /// Bytes of a frame's length.
@@ -84,9 +84,6 @@ impl Ack<'_> {
     }
 }
 
-/// Status of a frame that was appended.
-const APPENDED_STATUS: u16 = 204;
-
 /// Bytes of the longest acknowledgement of a frame that was appended; for sizing an answer.
 pub const ACK_BYTES_MAX: usize = 162;
 
@@ -110,6 +107,7 @@ impl<'o> AckWriter<'o> {
             self.out.push(b',');
         }
         self.count += 1;
+        self.out.reserve(ACK_BYTES_MAX);
         write_ack(self.out, ack);
     }
 
@@ -123,17 +121,22 @@ impl<'o> AckWriter<'o> {
 /// Appends one acknowledgement: `{"status":204,"stream_next_offset":3}` and, as they apply, `stream_record_start`,
 /// `stream_record_next`, `stream_closed`, `error_code` and `error`, in this order (extensions 4.3 and 6.11).
 pub fn write_ack(out: &mut Vec<u8>, ack: &Ack<'_>) {
-    out.extend_from_slice(b"{\"status\":");
-    write_u64(out, u64::from(ack.problem.map_or(APPENDED_STATUS, Problem::status)));
+    match ack.problem {
+        None => out.extend_from_slice(b"{\"status\":204"),
+        Some(problem) => {
+            out.extend_from_slice(b"{\"status\":");
+            write_u64(out, u64::from(problem.status()));
+        }
+    }
     if let Some(next_offset) = ack.next_offset {
-        out.push(b',');
-        write_json_number_member(out, "stream_next_offset", next_offset);
+        out.extend_from_slice(b",\"stream_next_offset\":");
+        write_u64(out, next_offset);
     }
     if let Some((start, next)) = ack.records {
-        out.push(b',');
-        write_json_number_member(out, "stream_record_start", start);
-        out.push(b',');
-        write_json_number_member(out, "stream_record_next", next);
+        out.extend_from_slice(b",\"stream_record_start\":");
+        write_u64(out, start);
+        out.extend_from_slice(b",\"stream_record_next\":");
+        write_u64(out, next);
     }
     if ack.closed {
         out.extend_from_slice(b",\"stream_closed\":true");

@@ -7,8 +7,6 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::digits;
-
 /// Builds [`Code`], its wire names and its statuses from the one table below.
 macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $name:ident = $status:literal $wire:literal,)+) => {
@@ -270,14 +268,6 @@ pub fn write_json_string(out: &mut Vec<u8>, text: &str) {
         }
     }
     out.push(b'"');
-}
-
-/// Appends `"name":n`, the members of acknowledgements and of listings.
-pub fn write_json_number_member(out: &mut Vec<u8>, name: &'static str, n: u64) {
-    out.push(b'"');
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b"\":");
-    digits::write_u64(out, n);
 }
 
 #[cfg(test)]

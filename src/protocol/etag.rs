@@ -27,47 +27,26 @@ pub struct Page {
     pub representation: Representation,
 }
 
-/// Bytes of the longest tag: quotes, three numbers, two colons, two marks.
-const ETAG_BYTES_MAX: usize = 2 + 3 * digits::U64_DIGITS_MAX + 2 + 4;
+/// The most bytes of a tag: quotes, three numbers, two colons, two marks.
+pub const ETAG_BYTES_MAX: usize = 2 + 3 * digits::U64_DIGITS_MAX + 2 + 4;
 
-/// An entity tag with its quotes, on the stack.
-#[derive(Clone, Copy, Debug)]
-pub struct Etag {
-    bytes: [u8; ETAG_BYTES_MAX],
-    len: u8,
-}
-
-impl Etag {
-    /// The tag of a page: `"lineage:start:end"`, with `:c` if it ends a closed stream and `:n` for NDJSON.
-    pub fn of(page: &Page) -> Self {
-        assert!(page.start <= page.end, "a page from {} to {}", page.start, page.end);
-        let mut tag = Self { bytes: [0; ETAG_BYTES_MAX], len: 0 };
-        tag.push(b"\"");
-        tag.push(digits::Decimal::new(page.lineage).as_bytes());
-        tag.push(b":");
-        tag.push(digits::Decimal::new(page.start).as_bytes());
-        tag.push(b":");
-        tag.push(digits::Decimal::new(page.end).as_bytes());
-        if page.closed {
-            tag.push(b":c");
-        }
-        if page.representation == Representation::Ndjson {
-            tag.push(b":n");
-        }
-        tag.push(b"\"");
-        tag
+/// Appends the tag of a page, the value of `ETag`: `"lineage:start:end"` with its quotes, `:c` before the last one if it
+/// ends a closed stream and `:n` for NDJSON.
+pub fn write(out: &mut Vec<u8>, page: &Page) {
+    assert!(page.start <= page.end, "a page from {} to {}", page.start, page.end);
+    out.push(b'"');
+    digits::write_u64(out, page.lineage);
+    out.push(b':');
+    digits::write_u64(out, page.start);
+    out.push(b':');
+    digits::write_u64(out, page.end);
+    if page.closed {
+        out.extend_from_slice(b":c");
     }
-
-    fn push(&mut self, part: &[u8]) {
-        let len = usize::from(self.len);
-        self.bytes[len..len + part.len()].copy_from_slice(part);
-        self.len += part.len() as u8;
+    if page.representation == Representation::Ndjson {
+        out.extend_from_slice(b":n");
     }
-
-    /// The value of the `ETag` header.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len)]
-    }
+    out.push(b'"');
 }
 
 /// Whether `If-None-Match` names `etag` (RFC 9110 13.1.2): `*`, or a list that holds it. Tags are compared weakly:
@@ -106,6 +85,12 @@ mod tests {
     const PAGE: Page =
         Page { lineage: 7, start: 0, end: 42, closed: false, representation: Representation::Plain };
 
+    fn tag(page: &Page) -> Vec<u8> {
+        let mut out = Vec::new();
+        write(&mut out, page);
+        out
+    }
+
     #[test]
     fn tags() {
         let table = [
@@ -115,7 +100,7 @@ mod tests {
             (Page { closed: true, representation: Representation::Ndjson, ..PAGE }, "\"7:0:42:c:n\""),
         ];
         for (page, expected) in table {
-            assert_eq!(Etag::of(&page).as_bytes(), expected.as_bytes());
+            assert_eq!(tag(&page), expected.as_bytes());
         }
         let longest = Page {
             lineage: u64::MAX,
@@ -124,7 +109,7 @@ mod tests {
             closed: true,
             representation: Representation::Ndjson,
         };
-        assert_eq!(Etag::of(&longest).as_bytes().len(), ETAG_BYTES_MAX);
+        assert_eq!(tag(&longest).len(), ETAG_BYTES_MAX);
     }
 
     #[test]
@@ -168,9 +153,9 @@ mod tests {
                 representation: if ndjson { Representation::Ndjson } else { Representation::Plain },
             };
             let (a, b) = (page(a), page(b));
-            let (first, second) = (Etag::of(&a), Etag::of(&b));
-            prop_assert_eq!(first.as_bytes() == second.as_bytes(), a == b);
-            prop_assert_eq!(if_none_match_matches(first.as_bytes(), second.as_bytes()), a == b);
+            let (first, second) = (tag(&a), tag(&b));
+            prop_assert_eq!(first == second, a == b);
+            prop_assert_eq!(if_none_match_matches(&first, &second), a == b);
         }
 
         #[test]

@@ -394,13 +394,11 @@ fn is_special(byte: u8) -> bool {
 #[inline(always)]
 fn find_special(body: &[u8], at: usize) -> usize {
     let mut at = at;
-    while let Some(block) = body.get(at..).and_then(|rest| rest.first_chunk::<16>()) {
-        // The compiler turns this into vector comparisons; a byte of `hits` is not zero where one is special.
-        let hits = u128::from_le_bytes(block.map(|byte| if is_special(byte) { 0xff } else { 0 }));
-        if hits != 0 {
-            return at + hits.trailing_zeros() as usize / 8;
+    while let Some(chunk) = body.get(at..).and_then(|rest| rest.first_chunk::<{ chunk::BYTES }>()) {
+        match chunk::first_special(chunk) {
+            chunk::BYTES => at += chunk::BYTES,
+            found => return at + found,
         }
-        at += 16;
     }
     at + body[at..].iter().position(|&byte| is_special(byte)).unwrap_or(body.len() - at)
 }
@@ -416,6 +414,8 @@ pub fn separators_to_lines(canonical: &mut [u8], lengths: impl Iterator<Item = u
     }
     assert_eq!(end, canonical.len(), "records fill the page");
 }
+
+mod chunk;
 
 #[cfg(test)]
 mod tests;
