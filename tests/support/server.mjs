@@ -3,8 +3,7 @@
 // already (of any make: then only the base protocol is tested).
 
 import { spawn } from "node:child_process"
-import { mkdtempSync, rmSync } from "node:fs"
-import { tmpdir } from "node:os"
+import { mkdirSync, mkdtempSync, rmSync } from "node:fs"
 import { join } from "node:path"
 
 /** Milliseconds that a stopping server gets before it is killed. */
@@ -19,7 +18,10 @@ export async function startServer(flags = []) {
   if (running) return { url: running, startLine: "", stop: async () => {} }
   const binary = process.env.THALWEG_BIN
   if (!binary) throw new Error("THALWEG_BIN must name the thalweg binary (scripts/test and scripts/conformance set it)")
-  const directory = mkdtempSync(join(tmpdir(), "thalweg-test-"))
+  // Beside the build, not under /tmp: that is often a file system in memory, which the server would not run on.
+  const parent = join(process.env.CARGO_TARGET_DIR ?? join(import.meta.dirname ?? ".", "../../target"), "tmp")
+  mkdirSync(parent, { recursive: true })
+  const directory = mkdtempSync(join(parent, "node-test-"))
   const removeDirectory = () => rmSync(directory, { recursive: true, force: true })
   const child = spawn(
     binary,
