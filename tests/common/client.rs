@@ -49,6 +49,12 @@ impl Connection {
         self.read_response(&request.method)
     }
 
+    /// Sends a request; the answer, or nothing if the connection ends instead.
+    pub fn try_read_after(&mut self, request: &Request<'_>) -> Option<Response> {
+        self.try_write(&request.bytes()).ok()?;
+        self.try_read_response(&request.method)
+    }
+
     /// The answer to a request of this method.
     pub fn read_response(&mut self, method: &str) -> Response {
         self.try_read_response(method)
