@@ -23,6 +23,7 @@
 
 pub mod api;
 pub mod cli;
+pub mod config;
 pub mod http;
 pub mod limits;
 pub mod node;

@@ -25,6 +25,8 @@ pub const READ_BYTES_MAX: usize = 1024 * 1024;
 pub const READ_GAP_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of recent commits kept in memory, all shards together (`--cache-bytes`).
 pub const CACHE_BYTES_DEFAULT: u64 = 256 * 1024 * 1024;
+/// Largest `--cache-bytes`.
+pub const CACHE_BYTES_MAX: u64 = 1 << 40;
 
 /// Bytes of a request head, request line included: 431.
 pub const HEAD_BYTES_MAX: usize = 64 * 1024;
@@ -32,28 +34,46 @@ pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 pub const TARGET_BYTES_MAX: usize = 8 * 1024;
 /// Header lines in a request: 431.
 pub const HEADERS_MAX: usize = 96;
+/// Bytes of a request method: 501.
+pub const METHOD_BYTES_MAX: usize = 32;
+/// Empty lines that are skipped before a request: 400.
+pub const EMPTY_LINES_MAX: usize = 4;
 /// Bytes of a request body (`--max-body-bytes`): 413.
 pub const BODY_BYTES_DEFAULT: u64 = 32 * 1024 * 1024;
 /// Largest `--max-body-bytes`.
 pub const BODY_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// Bytes of bodies in flight, as a multiple of `--max-body-bytes`, per shard: 503 with `Retry-After`.
 pub const BODIES_IN_FLIGHT: u64 = 16;
+/// Bytes of the budget that a chunked body of unknown length takes.
+pub const CHUNKED_BUDGET_BYTES: u64 = 1024 * 1024;
+/// Bytes by which the buffer of an arriving body first grows.
+pub const BODY_READ_BYTES: usize = 256 * 1024;
 /// Bytes of one line that gives a chunk's size, extensions included: 400.
 pub const CHUNK_LINE_BYTES_MAX: usize = 256;
+/// Bytes of chunk extensions in one body, all chunks together: 400.
+pub const CHUNK_EXTENSION_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of the trailer section after a chunked body: 400.
 pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
 /// Connections, all shards together (`--max-connections`): a further one gets 503 and is closed.
 pub const CONNECTIONS_DEFAULT: usize = 100_000;
+/// Largest `--max-connections`.
+pub const CONNECTIONS_MAX: usize = 10_000_000;
 /// Time for a request head to arrive, from its first byte: 408.
 pub const HEAD_DEADLINE_MS: u64 = 10_000;
 /// Time without a byte of a request body: 408.
 pub const BODY_DEADLINE_MS: u64 = 30_000;
-/// Least rate of a request body, once its first second is over: 408.
+/// Time that the last bytes of a closing connection may take.
+pub const CLOSING_DEADLINE_MS: u64 = 1_000;
+/// Bytes read and dropped while a connection closes, so that the peer sees the last answer.
+pub const CLOSING_DRAIN_BYTES_MAX: usize = 256 * 1024;
+/// Time before the least rate of a request body counts.
+pub const BODY_RATE_GRACE_MS: u64 = 5_000;
+/// Least rate of a request body, once its grace is over: 408.
 pub const BODY_RATE_BYTES_PER_SECOND_MIN: u64 = 512;
 /// Time that a response may make no progress before the connection is closed.
 pub const WRITE_DEADLINE_MS: u64 = 30_000;
 /// Time that an idle connection is kept between requests.
-pub const IDLE_DEADLINE_MS: u64 = 120_000;
+pub const IDLE_DEADLINE_MS: u64 = 300_000;
 /// Bytes of pipelined answers gathered before they are written.
 pub const PIPELINE_OUT_BYTES_MAX: usize = 256 * 1024;
 /// Requests of one pipeline that are staged together.
@@ -122,6 +142,10 @@ pub const LINEAGE_GRANT: u64 = 1 << 20;
 pub const LINEAGE_MAX: u64 = 9_999_999_999_999_999;
 /// Time that a stop waits for requests under way before connections are cut.
 pub const STOP_DEADLINE_MS: u64 = 5_000;
+/// Time that a stop waits for last commits after that; then the process ends with code 11.
+pub const STOP_COMMIT_DEADLINE_MS: u64 = 10_000;
+/// Time that a start waits for locked memory that an earlier process of the same user gives back.
+pub const LOCKED_MEMORY_DEADLINE_MS: u64 = 5_000;
 
 const _: () = {
     assert!(COMMIT_BYTES_MAX.is_multiple_of(BLOCK_BYTES), "commits are whole blocks");

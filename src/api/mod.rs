@@ -1,1 +1,339 @@
-//! (module)
+//! HTTP requests to operations on streams and buckets: one file per operation.
+//!
+//! [`Api`] is the service behind every connection of a shard. A request is routed, moved to the shard that owns what it is
+//! about, and served from the state of that shard. Serving is synchronous on borrowed bytes wherever nothing has to be
+//! awaited; an answer that depends on staged state carries the ticket it waits for (decision 17).
+
+pub mod answer;
+pub mod append;
+pub mod batch;
+pub mod buckets;
+pub mod create;
+pub mod delete;
+pub mod large;
+pub mod long_poll;
+pub mod metadata;
+pub mod range;
+pub mod read;
+pub mod sse;
+pub mod start;
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use crate::http::cors;
+use crate::http::response::{CommonHeaders, write_refusal};
+use crate::http::service::{Admit, Refusal, Service, Step};
+use crate::http::{Framing, Head, Known, Method, Status};
+use crate::limits;
+use crate::protocol::errors::{Code, Problem};
+use crate::protocol::names::{self, Address, Route, Suffix};
+use crate::shard::mail::Mail;
+use crate::shard::{self, Found, Shard};
+
+use answer::Manner;
+
+/// The service of one shard. Cheap to clone.
+#[derive(Clone)]
+pub struct Api(Rc<Inner>);
+
+/// What [`Api`] points to.
+pub struct Inner {
+    /// The shard.
+    pub shard: Rc<Shard>,
+    common: RefCell<CommonHeaders>,
+    /// Unix milliseconds, refreshed by [`Api::tick`]: good enough for deadlines, free to read.
+    coarse_ms: Cell<u64>,
+    scratch: RefCell<Scratch>,
+}
+
+/// Memory that one request uses while it is served, kept for the next.
+#[derive(Default)]
+struct Scratch {
+    json: Vec<u8>,
+    lengths: Vec<u32>,
+}
+
+impl std::ops::Deref for Api {
+    type Target = Inner;
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+/// A request on its way through the operations.
+pub struct Request<'a> {
+    /// Its head.
+    pub head: &'a Head<'a>,
+    /// Its body.
+    pub body: &'a [u8],
+    /// How it wants its answer.
+    pub manner: Manner,
+}
+
+/// A stream as a request names it.
+#[derive(Clone, Copy)]
+pub struct Named<'a> {
+    /// Its address.
+    pub address: Address<'a>,
+    /// Placement hash of its key.
+    pub hash: u64,
+}
+
+impl Api {
+    /// The service of a shard.
+    pub fn new(shard: Rc<Shard>) -> Self {
+        let now_ms = shard::now_ms();
+        let common = CommonHeaders::new(shard.index, shard.shards, now_ms / 1000);
+        Self(Rc::new(Inner {
+            common: RefCell::new(common),
+            coarse_ms: Cell::new(now_ms),
+            scratch: RefCell::default(),
+            shard,
+        }))
+    }
+
+    /// Refreshes the coarse clock and the `Date` header; called several times a second.
+    pub fn tick(&self) -> u64 {
+        let now_ms = shard::now_ms();
+        self.coarse_ms.set(now_ms);
+        self.common.borrow_mut().refresh(now_ms / 1000);
+        now_ms
+    }
+
+    /// The answer to a connection over the maximum.
+    pub fn too_many_connections(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let code = Code::TooManyConnections;
+        self.refuse(code, "the server has as many connections as it may", &mut out);
+        out
+    }
+
+    /// Refuses a request apart from what it is about; the connection ends.
+    fn refuse(&self, code: Code, message: &'static str, out: &mut Vec<u8>) {
+        write_refusal(out, &self.common.borrow(), Status::of(code.status()), code.wire(), message);
+    }
+
+    fn dispatch(&self, request: &Request<'_>, out: &mut Vec<u8>) -> Step {
+        if request.head.method == Method::Options {
+            cors::write_preflight(out, &self.common.borrow(), request.head.terms());
+            return Step::Done;
+        }
+        let mut path = Vec::new();
+        let route = match names::route(request.head.path, &mut path) {
+            Ok(route) => route,
+            Err(problem) => return self.fail(request, out, &problem),
+        };
+        if let Some(shard) = self.elsewhere(&route) {
+            return Step::Elsewhere(shard);
+        }
+        match route {
+            Route::Stream(address) => self.stream(request, self.named(address), out),
+            Route::Suffix { address, suffix: Suffix::Batch } => match request.head.method {
+                Method::Post => self.append_batch(request, self.named(address), out),
+                _ => self.method_not_allowed(request, out, "POST, OPTIONS"),
+            },
+            Route::Bucket { bucket } => self.bucket(request, bucket, out),
+            Route::BucketStreams { bucket } => self.list_bucket(request, bucket, out),
+            Route::Suffix { .. } | Route::Reserved { .. } => {
+                let problem = Problem::fixed(Code::NotImplemented, "this server does not have this endpoint");
+                self.fail(request, out, &problem)
+            }
+            Route::Root => {
+                let problem = Problem::fixed(
+                    Code::NotFound,
+                    "there is nothing here: streams are at /{bucket}/{stream} and /v1/stream/{path}",
+                );
+                self.fail(request, out, &problem)
+            }
+        }
+    }
+
+    fn stream(&self, request: &Request<'_>, named: Named<'_>, out: &mut Vec<u8>) -> Step {
+        match request.head.method {
+            Method::Post => self.append(request, named, out),
+            Method::Get => self.read(request, named, out),
+            Method::Put => self.create(request, named, out),
+            Method::Head => self.metadata(request, named, out),
+            Method::Delete => self.delete(request, named, out),
+            Method::Options | Method::Other => {
+                self.method_not_allowed(request, out, "GET, HEAD, PUT, POST, DELETE, OPTIONS")
+            }
+        }
+    }
+
+    /// The shard that owns what a route is about, if it is another one.
+    fn elsewhere(&self, route: &Route<'_>) -> Option<usize> {
+        let hash = match route {
+            Route::Stream(address) | Route::Suffix { address, .. } => self.shard.hash(address.key),
+            Route::Bucket { bucket } | Route::BucketStreams { bucket } => self.shard.hash(bucket),
+            Route::Root | Route::Reserved { .. } => return None,
+        };
+        let owner = self.shard.owner(hash);
+        (owner != self.shard.index).then_some(owner)
+    }
+
+    fn named<'a>(&self, address: Address<'a>) -> Named<'a> {
+        Named { address, hash: self.shard.hash(address.key) }
+    }
+
+    /// Answers with an error that depends on no state.
+    pub fn fail(&self, request: &Request<'_>, out: &mut Vec<u8>, problem: &Problem) -> Step {
+        self.problem(out, request.manner, problem);
+        Step::Done
+    }
+
+    fn method_not_allowed(&self, request: &Request<'_>, out: &mut Vec<u8>, allow: &'static str) -> Step {
+        let problem = Problem::new(Code::MethodNotAllowed, format!("the methods here are {allow}"));
+        self.problem_with(out, request.manner, &problem, |answer| {
+            answer.header("Allow", allow.as_bytes());
+        });
+        Step::Done
+    }
+
+    /// Looks a stream up for a read: only what is durable counts. The error says what to answer.
+    pub fn find_durable(&self, named: Named<'_>) -> Result<shard::table::StreamId, Step404> {
+        match self.shard.find(named.hash, named.address.key) {
+            Found::Missing => Err(Step404(None)),
+            Found::Going(ticket) => Err(Step404(Some(ticket))),
+            Found::Live(id) => {
+                let table = self.shard.table.borrow();
+                let visible = table.get(id).is_some_and(|stream| self.shard.is_visible(stream));
+                if visible { Ok(id) } else { Err(Step404(None)) }
+            }
+        }
+    }
+
+    /// Why a stream cannot be there: its bucket is missing, or it is.
+    pub fn not_found(&self, address: &Address<'_>) -> Problem {
+        match address.bucket() {
+            Some(bucket) if self.shard.buckets.borrow().get(bucket).is_none() => answer::BUCKET_NOT_FOUND,
+            _ => answer::STREAM_NOT_FOUND,
+        }
+    }
+
+    /// Answers 404, after the delete that makes it true.
+    pub fn answer_404(
+        &self,
+        request: &Request<'_>,
+        named: Named<'_>,
+        out: &mut Vec<u8>,
+        Step404(ticket): Step404,
+    ) -> Step {
+        self.problem(out, request.manner, &self.not_found(&named.address));
+        ticket.map_or(Step::Done, Step::After)
+    }
+
+    /// Largest body of an operation.
+    fn body_bytes_max(&self, route: &Route<'_>) -> u64 {
+        let max = self.shard.config.max_body_bytes;
+        match route {
+            Route::Suffix { suffix: Suffix::Batch, .. } => max.min(limits::BATCH_BYTES_MAX),
+            _ => max,
+        }
+    }
+
+    /// What a request with a body that is not all here is told before the body is read (decision 7: 404, then 413).
+    fn admit_or_refuse(&self, head: &Head<'_>) -> Result<Admit, Problem> {
+        let mut path = Vec::new();
+        let route = names::route(head.path, &mut path)?;
+        if let Some(shard) = self.elsewhere(&route) {
+            return Ok(Admit::Elsewhere(shard));
+        }
+        match route {
+            Route::Stream(address) | Route::Suffix { address, suffix: Suffix::Batch }
+                if head.method == Method::Post =>
+            {
+                if self.shard.find(self.shard.hash(address.key), address.key) == Found::Missing {
+                    return Err(self.not_found(&address));
+                }
+            }
+            _ => {}
+        }
+        let max_bytes = self.body_bytes_max(&route);
+        match head.framing {
+            Framing::Length(length) if length > max_bytes => Err(too_large(max_bytes)),
+            _ => Ok(Admit::Body { max_bytes }),
+        }
+    }
+}
+
+/// A stream is not there; true at once, or once a delete is durable.
+pub struct Step404(pub Option<u64>);
+
+/// The problem of a body over its maximum.
+pub fn too_large(max_bytes: u64) -> Problem {
+    Problem::new(Code::PayloadTooLarge, format!("the body is larger than {max_bytes} bytes"))
+}
+
+/// `https` only if a trusted proxy says so (decision 2).
+pub fn scheme(api: &Api, head: &Head<'_>) -> &'static [u8] {
+    let forwarded = head.get(Known::XForwardedProto);
+    if api.shard.config.trust_proxy && forwarded.is_some_and(|proto| proto.eq_ignore_ascii_case(b"https")) {
+        b"https"
+    } else {
+        b"http"
+    }
+}
+
+impl Service for Api {
+    fn admit(&self, head: &Head<'_>, out: &mut Vec<u8>) -> Admit {
+        self.admit_or_refuse(head).unwrap_or_else(|problem| {
+            let manner = Manner::of(head, true);
+            self.problem(out, manner, &problem);
+            Admit::Refused
+        })
+    }
+
+    fn call(&self, head: &Head<'_>, body: &[u8], out: &mut Vec<u8>) -> Step {
+        let request = Request { head, body, manner: Manner::of(head, self.shard.stopping()) };
+        self.dispatch(&request, out)
+    }
+
+    fn malformed(&self, (status, code, message): Refusal, out: &mut Vec<u8>) {
+        write_refusal(out, &self.common.borrow(), status, code, message);
+    }
+
+    fn commit_failed(&self, out: &mut Vec<u8>) {
+        let refusal = self.shard.refusal().expect("a commit failed");
+        self.refuse(self.refusal(refusal).code, "the write to disk failed", out);
+    }
+
+    fn durable(&self) -> u64 {
+        self.shard.log.durable()
+    }
+
+    async fn wait_durable(&self, ticket: u64) -> bool {
+        self.shard.log.wait_durable(ticket).await.is_ok()
+    }
+
+    async fn wait_room(&self) {
+        self.shard.log.wait_room().await;
+    }
+
+    fn take_body_budget(&self, bytes: u64, out: &mut Vec<u8>) -> bool {
+        let fits = self.shard.take_body_budget(bytes);
+        if !fits {
+            self.refuse(Code::Overloaded, "too many request bodies are under way", out);
+        }
+        fits
+    }
+
+    fn return_body_budget(&self, bytes: u64) {
+        self.shard.return_body_budget(bytes);
+    }
+
+    fn hand_over(&self, shard: usize, fd: OwnedFd, unread: Vec<u8>) {
+        // A shard whose mailbox is closed has stopped: the connection ends with the message.
+        let _ = self.shard.mailboxes.0[shard].try_send(Mail::Connection { fd, unread });
+    }
+
+    fn stopping(&self) -> bool {
+        self.shard.stopping()
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.coarse_ms.get()
+    }
+}

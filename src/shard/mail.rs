@@ -148,7 +148,7 @@ pub struct ShardStart {
     /// Number of shards.
     pub shards: usize,
     /// Settings.
-    pub config: std::sync::Arc<crate::node::config::Config>,
+    pub config: std::sync::Arc<crate::config::Config>,
     /// Directory of the shard's log.
     pub log_dir: std::path::PathBuf,
     /// Id of the shard's log, from the manifest: goes into segment headers.
@@ -156,7 +156,7 @@ pub struct ShardStart {
     /// Seed of the placement hash, from the manifest.
     pub placement_seed: u64,
     /// Lineage ids: grants and what has been issued, shared by all shards.
-    pub lineages: std::sync::Arc<crate::node::lineage::Lineages>,
+    pub lineages: std::sync::Arc<crate::shard::lineage::Lineages>,
     /// Bound, listening sockets: the public one and, with `--shard-ports`, the shard's own.
     pub listeners: Vec<std::net::TcpListener>,
     /// Everyone's mailbox.

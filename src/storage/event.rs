@@ -14,6 +14,15 @@ pub struct Place {
     pub back: u32,
 }
 
+/// What holds for every entry of a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventContext {
+    /// Sequence number of the commit.
+    pub lsn: u64,
+    /// When the commit was opened, Unix milliseconds.
+    pub time_ms: u64,
+}
+
 /// A part of a large payload that was spread over chunk entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {

@@ -1,0 +1,100 @@
+//! What the answers of all operations have in common: the manner that a request lays down, errors, and the headers that
+//! describe a stream.
+
+use crate::http::cors;
+use crate::http::{Answer, Head, Known, Status, Terms};
+use crate::protocol::errors::{Code, Problem};
+use crate::shard::stream::End;
+
+use super::Api;
+
+/// Seconds after which a refused request may be tried again.
+const RETRY_AFTER_SECONDS: u64 = 1;
+
+/// How a request wants its answer, apart from what it is about. Small and free of borrows, so that answers that come
+/// later can carry it.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    terms: Terms,
+    has_origin: bool,
+    reads: bool,
+}
+
+impl Manner {
+    /// The manner of a request.
+    pub fn of(head: &Head<'_>, stopping: bool) -> Self {
+        let mut terms = head.terms();
+        terms.keep_alive &= !stopping;
+        let reads = matches!(head.method, crate::http::Method::Get | crate::http::Method::Head);
+        Self { terms, has_origin: head.has(Known::Origin), reads }
+    }
+
+    /// Whether the request was `HEAD`.
+    pub fn is_head(&self) -> bool {
+        self.terms.head
+    }
+}
+
+impl Api {
+    /// Begins an answer.
+    pub fn answer<'o>(&self, out: &'o mut Vec<u8>, status: Status, manner: Manner) -> Answer<'o> {
+        let mut answer = Answer::new(out, status, &self.common.borrow(), manner.terms);
+        // Reads may be cached and then served to a page of any origin; other answers concern their requester alone.
+        if manner.reads || manner.has_origin {
+            answer.lines(cors::EXPOSE);
+        }
+        answer
+    }
+
+    /// Answers with an error.
+    pub fn problem(&self, out: &mut Vec<u8>, manner: Manner, problem: &Problem) {
+        self.problem_with(out, manner, problem, |_| {});
+    }
+
+    /// Answers with an error that carries further headers.
+    pub fn problem_with(
+        &self,
+        out: &mut Vec<u8>,
+        manner: Manner,
+        problem: &Problem,
+        headers: impl FnOnce(&mut Answer<'_>),
+    ) {
+        let mut answer = self.answer(out, Status::of(problem.status()), manner);
+        headers(&mut answer);
+        if problem.code.retry_after() {
+            answer.header_u64("Retry-After", RETRY_AFTER_SECONDS);
+        }
+        answer.lines("Content-Type: application/json\r\nCache-Control: no-store\r\n");
+        answer.body(&problem.body());
+    }
+
+    /// The problem of a shard that takes no writes.
+    pub fn refusal(&self, refusal: crate::storage::log::Refusal) -> Problem {
+        use crate::storage::log::Refusal;
+        match refusal {
+            Refusal::Latched => Problem::fixed(
+                Code::ShardLatched,
+                "a write to disk failed; this shard takes no more writes until the server is restarted",
+            ),
+            Refusal::DiskFull => Problem::fixed(
+                Code::DiskFull,
+                "the disk is full: delete streams or make room, then try again",
+            ),
+        }
+    }
+}
+
+/// Adds the headers that say where a stream ends.
+pub fn end_headers(answer: &mut Answer<'_>, lineage: u64, end: End) {
+    answer.token("Stream-Next-Offset", lineage, end.bytes);
+    if end.closed {
+        answer.lines("Stream-Closed: true\r\n");
+    }
+}
+
+/// The problem of a stream that is not there.
+pub const STREAM_NOT_FOUND: Problem = Problem::fixed(Code::StreamNotFound, "the stream does not exist");
+
+/// The problem of a bucket that is not there.
+pub const BUCKET_NOT_FOUND: Problem =
+    Problem::fixed(Code::BucketNotFound, "the bucket does not exist: create it with PUT /{bucket}");

@@ -1,0 +1,171 @@
+//! Appends and initial contents that are larger than a commit: the bytes go ahead as chunk entries, with other work in
+//! between; one final entry, checked anew, publishes them. Chunks that no entry publishes are garbage.
+
+use crate::http::service::{Fill, OneShot, Step};
+use crate::protocol::errors::Problem;
+use crate::shard::table::StreamId;
+use crate::storage::event::{Lengths, Part, Payload, Producer};
+use crate::storage::log::{Class, Refusal, Room};
+
+use super::answer::{Manner, STREAM_NOT_FOUND};
+use super::append::{Canonical, Controls, appended_event};
+use super::Api;
+
+/// A payload that owns its bytes, for it outlives its request.
+pub struct Owned {
+    bytes: Vec<u8>,
+    lengths: OwnedLengths,
+}
+
+enum OwnedLengths {
+    Uniform { len: u32, count: u32 },
+    Each(Vec<u32>),
+}
+
+impl Owned {
+    /// Copies a payload, with its separator.
+    pub fn of(canonical: Canonical<'_>) -> Self {
+        let mut bytes = Vec::with_capacity(canonical.stored_bytes());
+        bytes.extend_from_slice(canonical.bytes);
+        if canonical.separator {
+            bytes.push(b',');
+        }
+        let lengths = match canonical.lengths {
+            Lengths::Uniform { len, count } => OwnedLengths::Uniform { len, count },
+            Lengths::Each(list) => OwnedLengths::Each(list.to_vec()),
+        };
+        Self { bytes, lengths }
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Its records.
+    pub fn lengths(&self) -> Lengths<'_> {
+        match &self.lengths {
+            OwnedLengths::Uniform { len, count } => Lengths::Uniform { len: *len, count: *count },
+            OwnedLengths::Each(list) => Lengths::Each(list),
+        }
+    }
+
+    /// Upper bound of the metadata of the entry that publishes it.
+    pub fn meta_bytes(&self) -> usize {
+        const PART_BYTES: usize = 24;
+        let canonical = Canonical { bytes: &self.bytes, separator: false, lengths: self.lengths() };
+        canonical.lengths_bytes() + PART_BYTES * (self.bytes.len() / (64 * 1024) + 2)
+    }
+}
+
+/// Waits until an entry of this size can be staged. Nothing else runs between the return and the next await.
+pub async fn wait_for_room(api: &Api, meta_bytes: usize, payload_bytes: usize) -> Result<(), Refusal> {
+    loop {
+        match api.shard.room(meta_bytes, payload_bytes, Class::Append) {
+            Room::Now => return Ok(()),
+            Room::Later => api.shard.log.wait_room().await,
+            Room::Refused(refusal) => return Err(refusal),
+        }
+    }
+}
+
+/// Writes a payload as chunk entries of a stream that exists, or will.
+pub async fn stage_parts(api: &Api, lineage: u64, bytes: &[u8]) -> Result<Vec<Part>, Refusal> {
+    const CHUNK_META_BYTES: usize = 64;
+    let part_bytes = api.shard.log.payload_max() - CHUNK_META_BYTES;
+    let mut parts = Vec::with_capacity(bytes.len() / part_bytes + 1);
+    for chunk in bytes.chunks(part_bytes) {
+        wait_for_room(api, CHUNK_META_BYTES, chunk.len()).await?;
+        parts.push(api.shard.log.stage_chunk(lineage, chunk).1);
+        glommio::yield_if_needed().await;
+    }
+    Ok(parts)
+}
+
+/// An append that is larger than a commit.
+pub struct LargeAppend {
+    manner: Manner,
+    id: StreamId,
+    payload: Owned,
+    content_type: Vec<u8>,
+    producer: Option<(Vec<u8>, u64, u64)>,
+    stream_seq: Option<Vec<u8>>,
+    record_match: Option<u64>,
+    close: bool,
+}
+
+impl LargeAppend {
+    /// Starts one that has passed its checks; they are made again before it is published.
+    pub fn step(
+        api: &Api,
+        manner: Manner,
+        id: StreamId,
+        controls: &Controls<'_>,
+        canonical: Canonical<'_>,
+    ) -> Step {
+        let append = Self {
+            manner,
+            id,
+            payload: Owned::of(canonical),
+            content_type: controls.content_type.unwrap_or_default().to_vec(),
+            producer: controls.producer.map(|claim| (claim.id.to_vec(), claim.epoch, claim.seq)),
+            stream_seq: controls.stream_seq.map(<[u8]>::to_vec),
+            record_match: controls.record_match,
+            close: controls.close,
+        };
+        let api = api.clone();
+        OneShot::step(async move {
+            let mut out = Vec::new();
+            let step = append.run(&api, &mut out).await.unwrap_or_else(|problem| {
+                api.problem(&mut out, manner, &problem);
+                Step::Done
+            });
+            settle(&api, manner, step, out).await
+        })
+    }
+
+    async fn run(&self, api: &Api, out: &mut Vec<u8>) -> Result<Step, Problem> {
+        let refused = |refusal| api.refusal(refusal);
+        let parts = stage_parts(api, self.id.lineage, &self.payload.bytes).await.map_err(refused)?;
+        let controls = self.controls();
+        let meta_bytes = controls.meta_bytes() + self.payload.meta_bytes();
+        wait_for_room(api, meta_bytes, 0).await.map_err(refused)?;
+        // No await from here on: what is checked is what the entry is staged against.
+        let table = api.shard.table.borrow();
+        let stream = table.get(self.id).filter(|stream| stream.deleted_ticket.is_none());
+        let stream = stream.ok_or(STREAM_NOT_FOUND)?;
+        if let Err(rejected) = controls.check(stream) {
+            drop(table);
+            return Ok(api.reject(out, self.manner, self.id, &controls, &rejected));
+        }
+        let start = stream.staged.bytes;
+        drop(table);
+        let lengths = self.payload.lengths();
+        let event = appended_event(self.id, &controls, start, lengths, Payload::Parts(&parts));
+        let stamp = api.shard.stage_append(self.id, event, 0, |_| {});
+        api.appended(out, self.manner, self.id, &controls, lengths);
+        Ok(Step::After(stamp.ticket))
+    }
+
+    fn controls(&self) -> Controls<'_> {
+        Controls {
+            content_type: Some(&self.content_type),
+            producer: self.producer.as_ref().map(|(id, epoch, seq)| Producer { id, epoch: *epoch, seq: *seq }),
+            stream_seq: self.stream_seq.as_deref(),
+            record_match: self.record_match,
+            close: self.close,
+            has_body: true,
+        }
+    }
+}
+
+/// Ends a one-shot answer: waits for its ticket, and replaces it if the commit fails.
+pub async fn settle(api: &Api, manner: Manner, step: Step, mut out: Vec<u8>) -> (Vec<u8>, Fill) {
+    if let Step::After(ticket) = step
+        && let Err(refusal) = api.shard.log.wait_durable(ticket).await
+    {
+        out.clear();
+        api.problem(&mut out, manner, &api.refusal(refusal));
+    }
+    (out, Fill::End)
+}

@@ -1,0 +1,42 @@
+//! Bytes of a stream: how far a page reaches, and where its bytes come from.
+//!
+//! Recent bytes are copied from commits that are still in memory, once, straight to where they are wanted. Anything else
+//! is read from disk, coalesced and verified, by a future.
+
+use crate::shard::Shard;
+use crate::shard::stream::Stream;
+use crate::storage::extents::Piece;
+
+/// The end of a page that starts at `from` and holds about `page_bytes`: exact on a byte stream, on a record boundary of a
+/// JSON stream, where it holds at least one record (decision 13).
+pub fn page_end(stream: &Stream, from: u64, page_bytes: u64) -> u64 {
+    let tail = stream.durable.bytes;
+    let limit = from.saturating_add(page_bytes);
+    if limit >= tail {
+        return tail;
+    }
+    if !stream.is_json() {
+        return limit;
+    }
+    let last = stream.index.locate(limit);
+    if last.start > from { last.start } else { stream.index.offset_of(last.ordinal + 1) }
+}
+
+/// Appends the bytes `from..to` to `out` if all of them are in memory; else leaves `out` as it was.
+pub fn copy_cached(shard: &Shard, stream: &Stream, from: u64, to: u64, out: &mut Vec<u8>) -> bool {
+    let before = out.len();
+    for piece in stream.extents.pieces(from, to) {
+        let Some(bytes) = shard.log.cached(piece.place, piece.from, piece.len) else {
+            out.truncate(before);
+            return false;
+        };
+        out.extend_from_slice(&bytes);
+    }
+    assert_eq!((out.len() - before) as u64, to - from, "the extents of stream {} cover it", stream.lineage);
+    true
+}
+
+/// Where the bytes `from..to` lie, for a read from disk.
+pub fn pieces(stream: &Stream, from: u64, to: u64) -> Vec<Piece> {
+    stream.extents.pieces(from, to).collect()
+}

@@ -1,0 +1,119 @@
+//! A shard's thread: the executor that it runs on, made so that none of its own surprises reach the user.
+//!
+//! - The executor is made on its thread, pinned first, so that its memory is local to the core.
+//! - The kernel gives back the locked memory of a process that ended a moment ago with some delay: a lack of it is waited
+//!   out for [`crate::limits::LOCKED_MEMORY_DEADLINE_MS`].
+//! - The first file that an executor opens teaches it how to talk to the device: that must be a written one, read only.
+//! - Its first sleep registers a memory barrier, which takes tens of milliseconds: done before any request.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use glommio::io::DmaFile;
+use glommio::timer::Timer;
+use glommio::{GlommioError, LocalExecutor, LocalExecutorBuilder, Placement, PoolPlacement};
+
+use crate::node::exit::{Exit, Failure};
+use crate::node::preflight;
+use crate::node::core;
+use crate::shard::mail::ShardStart;
+
+/// Longest time that completions, other cores' messages and timers wait for a shard that has always something to run.
+const PREEMPT_TIMER: Duration = Duration::from_micros(500);
+
+/// How an executor is made.
+#[derive(Clone, Debug)]
+pub struct ExecutorPlan {
+    /// Core to pin the thread to.
+    pub core: Option<usize>,
+    /// Entries of each ring.
+    pub ring_depth: usize,
+    /// The prewritten file that is opened first.
+    pub probe: PathBuf,
+}
+
+/// What a shard's thread tells, once each, in this order.
+#[derive(Debug)]
+pub enum Notice {
+    /// The executor runs.
+    Up,
+    /// The thread is about to end: normally, for a reason, or (`None`) in a panic.
+    Ended(Option<Result<(), Failure>>),
+}
+
+/// Tells the end of a thread even when it panics.
+struct EndNotice<F: Fn(Notice)> {
+    tell: F,
+    outcome: Option<Result<(), Failure>>,
+}
+
+impl<F: Fn(Notice)> Drop for EndNotice<F> {
+    fn drop(&mut self) {
+        (self.tell)(Notice::Ended(self.outcome.take()));
+    }
+}
+
+/// Starts a shard on a thread of its own. `tell` is called on that thread.
+pub fn spawn(
+    start: ShardStart,
+    plan: ExecutorPlan,
+    tell: impl Fn(Notice) + Clone + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let name = format!("shard-{}", start.shard);
+    thread::Builder::new().name(name).spawn(move || {
+        let mut notice = EndNotice { tell: tell.clone(), outcome: None };
+        let shard = start.shard;
+        notice.outcome = Some(match make(&plan) {
+            Ok(executor) => executor.run(async move {
+                open_probe(&plan.probe).await?;
+                Timer::new(Duration::from_millis(1)).await;
+                tell(Notice::Up);
+                let outcome = core::run(start).await;
+                // One more turn of the loop, so that closes which were only queued reach the kernel.
+                Timer::new(Duration::from_millis(1)).await;
+                outcome
+            }),
+            Err(error) => Err(not_made(shard, &plan, &error)),
+        });
+    })
+}
+
+/// Makes the executor; waits for locked memory that is being given back.
+fn make(plan: &ExecutorPlan) -> io::Result<LocalExecutor> {
+    preflight::patiently(|| {
+        let placement = plan.core.map_or(Placement::Unbound, Placement::Fixed);
+        let made = LocalExecutorBuilder::new(placement)
+            .preempt_timer(PREEMPT_TIMER)
+            .ring_depth(plan.ring_depth)
+            .io_memory(preflight::IO_MEMORY_BYTES)
+            .blocking_thread_pool_placement(PoolPlacement::Unbound(1))
+            .make();
+        // The executor's error type loses the number of the system's error on its own way to `io::Error`.
+        made.map_err(|error| match error.raw_os_error() {
+            Some(number) => io::Error::from_raw_os_error(number),
+            None => io::Error::other(error.to_string()),
+        })
+    })
+}
+
+async fn open_probe(probe: &Path) -> Result<(), Failure> {
+    let refused = |error: GlommioError<()>| {
+        Failure::new(Exit::DataDir, format!("{} cannot be opened: {error}", probe.display()))
+    };
+    let file = DmaFile::open(probe).await.map_err(refused)?;
+    file.close().await.map_err(refused)
+}
+
+fn not_made(shard: usize, plan: &ExecutorPlan, error: &io::Error) -> Failure {
+    if error.raw_os_error() == Some(libc::ENOMEM) {
+        let message = format!(
+            "no locked memory is left for shard {shard}: other processes of this user count too; \
+             raise the limit (ulimit -l, LimitMEMLOCK=) or use fewer --shards"
+        );
+        return Failure::new(Exit::LockedMemory, message);
+    }
+    let core = plan.core.map_or(String::new(), |core| format!(" on core {core}"));
+    Failure::new(Exit::Failed, format!("shard {shard} cannot start{core}: {error}"))
+}

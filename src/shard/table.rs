@@ -1,0 +1,384 @@
+//! The streams of one shard, and [`Table::apply`]: the only function that changes them, live and at recovery alike.
+//!
+//! Contract:
+//! - `apply` moves the staged view at once. Live, it also notes the effect under its ticket; `publish(ticket)` moves the
+//!   durable view over every effect up to that ticket, in order, and names the streams whose readers are to wake.
+//! - A name leads to at most one stream. A stream whose delete is staged keeps its name until the delete is durable.
+//! - Nothing is ever rolled back: after a failed commit the shard takes no more changes, and the durable view stands.
+
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+use hashbrown::HashTable;
+
+use super::stream::{ContentType, End, Kind, Lifetime, Stream};
+use crate::protocol::headers;
+use crate::storage::event::{Appended, Event, Payload, StreamCreated};
+
+/// Number of a stream in its shard while it lives. Stale ones are caught by the lineage that goes with them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StreamId {
+    /// Place in the table.
+    pub slot: u32,
+    /// Lineage of the stream that was meant.
+    pub lineage: u64,
+}
+
+/// When and under which ticket an event was staged.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamp {
+    /// Ticket: the LSN of the commit.
+    pub ticket: u64,
+    /// Time of the commit, Unix milliseconds.
+    pub time_ms: u64,
+}
+
+/// What a commit will make durable.
+#[derive(Debug)]
+struct Effect {
+    ticket: u64,
+    stream: StreamId,
+    end: End,
+}
+
+/// How `apply` finds the stream that an event concerns.
+#[derive(Clone, Copy, Debug)]
+pub enum Target {
+    /// The caller has looked it up.
+    Known(StreamId),
+    /// By lineage: recovery.
+    ByLineage,
+}
+
+/// What `publish` found.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Published {
+    /// Readers of this stream have something to see.
+    Wake(StreamId),
+    /// The stream is gone; its readers end.
+    Gone {
+        /// Which stream it was.
+        stream: StreamId,
+        /// The readers that were attached.
+        readers: Vec<u32>,
+        /// Bucket generation and key, for the bucket's own index.
+        bucket_generation: u64,
+        /// Its key.
+        key: Box<[u8]>,
+    },
+}
+
+/// The streams of one shard.
+#[derive(Default)]
+pub struct Table {
+    names: HashTable<u32>,
+    streams: Streams,
+    effects: VecDeque<Effect>,
+    content_types: HashMap<Box<[u8]>, Rc<ContentType>>,
+    /// Only while recovering: live, the caller has looked the stream up.
+    by_lineage: Option<HashMap<u64, u32>>,
+    records: u64,
+}
+
+impl Table {
+    /// An empty table that finds streams by lineage until [`Table::recovered`] is called.
+    pub fn recovering() -> Self {
+        Self { by_lineage: Some(HashMap::new()), ..Self::default() }
+    }
+
+    /// Number of streams, those whose delete is staged included.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// Records in all streams.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// The stream of a name, in its staged view.
+    pub fn find(&self, hash: u64, key: &[u8]) -> Option<StreamId> {
+        self.names
+            .find(hash, |slot| {
+                let stream = self.streams.get(*slot);
+                stream.hash == hash && *stream.key == *key
+            })
+            .map(|slot| StreamId { slot: *slot, lineage: self.streams.get(*slot).lineage })
+    }
+
+    /// The stream, if it still is the one that was meant.
+    pub fn get(&self, id: StreamId) -> Option<&Stream> {
+        self.streams.try_get(id.slot).filter(|stream| stream.lineage == id.lineage)
+    }
+
+    /// Likewise, for the marks that `table.rs` does not own (readers, cached events, last use).
+    pub fn get_mut(&mut self, id: StreamId) -> Option<&mut Stream> {
+        self.streams.try_get_mut(id.slot).filter(|stream| stream.lineage == id.lineage)
+    }
+
+    /// All streams.
+    pub fn iter(&self) -> impl Iterator<Item = (StreamId, &Stream)> {
+        self.streams.iter().map(|(slot, stream)| (StreamId { slot, lineage: stream.lineage }, stream))
+    }
+
+    /// Changes the state by one event. Returns the stream it concerned; `None` for events about buckets, and at
+    /// recovery for streams that belong to another shard.
+    pub fn apply(&mut self, event: &Event<'_>, stamp: Stamp, target: Target) -> Option<StreamId> {
+        match event {
+            Event::StreamCreated(created) => Some(self.create(created, stamp)),
+            Event::Appended(appended) => {
+                let id = self.target(target, appended.lineage)?;
+                self.append(id, appended, stamp);
+                Some(id)
+            }
+            Event::StreamDeleted { lineage } => {
+                let id = self.target(target, *lineage)?;
+                let stream = self.streams.get_mut(id.slot);
+                assert!(stream.deleted_ticket.is_none(), "stream {lineage} is deleted twice");
+                stream.deleted_ticket = Some(stamp.ticket);
+                stream.last_ticket = stamp.ticket;
+                let end = stream.staged;
+                self.effects.push_back(Effect { ticket: stamp.ticket, stream: id, end });
+                Some(id)
+            }
+            Event::Renewed { lineage, used_ms } => {
+                let id = self.target(target, *lineage)?;
+                if let Some(lifetime) = &mut self.streams.get_mut(id.slot).lifetime {
+                    lifetime.recorded_ms = lifetime.recorded_ms.max(*used_ms);
+                    lifetime.used_ms = lifetime.used_ms.max(*used_ms);
+                }
+                Some(id)
+            }
+            Event::BucketCreated { .. } | Event::BucketDeleted { .. } => None,
+        }
+    }
+
+    fn target(&self, target: Target, lineage: u64) -> Option<StreamId> {
+        match target {
+            Target::Known(id) => {
+                assert_eq!(id.lineage, lineage, "the event concerns another life of the stream");
+                Some(id)
+            }
+            Target::ByLineage => {
+                let by_lineage = self.by_lineage.as_ref().expect("only recovery looks streams up by lineage");
+                by_lineage.get(&lineage).map(|slot| StreamId { slot: *slot, lineage })
+            }
+        }
+    }
+
+    fn create(&mut self, created: &StreamCreated<'_>, stamp: Stamp) -> StreamId {
+        assert!(
+            self.find(created.placement, created.key).is_none(),
+            "stream {} takes a name in use",
+            created.lineage
+        );
+        let content_type = self.content_type(created.content_type);
+        let lifetime = (created.ttl_seconds.is_some() || created.expires_at_ms.is_some()).then(|| {
+            Box::new(Lifetime {
+                ttl_seconds: created.ttl_seconds,
+                expires_at_ms: created.expires_at_ms,
+                used_ms: stamp.time_ms,
+                recorded_ms: stamp.time_ms,
+                recovered: false,
+            })
+        });
+        let end = End { closed: created.closed, ..End::default() };
+        let mut stream = Stream {
+            key: created.key.into(),
+            hash: created.placement,
+            lineage: created.lineage,
+            bucket_generation: created.bucket_generation,
+            content_type,
+            lifetime,
+            created_ms: stamp.time_ms,
+            last_write_ms: stamp.time_ms,
+            created_ticket: stamp.ticket,
+            last_ticket: stamp.ticket,
+            deleted_ticket: None,
+            staged: end,
+            durable: End::default(),
+            index: Default::default(),
+            extents: Default::default(),
+            producers: Default::default(),
+            rare: None,
+        };
+        if !created.attributes.is_empty() {
+            stream.rare_mut().attributes = created.attributes.into();
+        }
+        let slot = self.streams.insert(stream);
+        let id = StreamId { slot, lineage: created.lineage };
+        let streams = &self.streams;
+        self.names.insert_unique(created.placement, slot, |slot| streams.get(*slot).hash);
+        if let Some(by_lineage) = &mut self.by_lineage {
+            by_lineage.insert(created.lineage, slot);
+        }
+        self.effects.push_back(Effect { ticket: stamp.ticket, stream: id, end });
+        id
+    }
+
+    fn append(&mut self, id: StreamId, appended: &Appended<'_>, stamp: Stamp) {
+        let stream = self.streams.get_mut(id.slot);
+        assert_eq!(appended.start, stream.staged.bytes, "append to stream {} leaves a gap", id.lineage);
+        assert!(!stream.staged.closed, "append to the closed stream {}", id.lineage);
+        let (bytes, count) = (appended.lengths.total_bytes(), appended.lengths.count());
+        match appended.payload {
+            Payload::Here(_) if bytes == 0 => {}
+            Payload::Here(place) => stream.extents.push(appended.start, bytes, place),
+            Payload::Parts(parts) => {
+                let mut start = appended.start;
+                for part in parts {
+                    stream.extents.push(start, u64::from(part.len), part.place);
+                    start += u64::from(part.len);
+                }
+                assert_eq!(start, appended.start + bytes, "the parts are the append");
+            }
+        }
+        stream.index.push_many(appended.lengths);
+        if let Some(producer) = &appended.producer {
+            let first = stream.staged.records;
+            stream.producers.record(producer.id, producer.epoch, producer.seq, first, count);
+        }
+        if let Some(seq) = appended.stream_seq {
+            stream.rare_mut().stream_seq = Some(seq.into());
+        }
+        stream.staged.bytes += bytes;
+        stream.staged.records += count;
+        stream.staged.closed |= appended.closed;
+        assert_eq!(stream.index.end(), stream.staged.bytes, "the index ends where the stream does");
+        stream.last_ticket = stamp.ticket;
+        if bytes > 0 {
+            stream.last_write_ms = stamp.time_ms;
+        }
+        if let Some(lifetime) = &mut stream.lifetime {
+            lifetime.used_ms = lifetime.used_ms.max(stamp.time_ms);
+            lifetime.recorded_ms = lifetime.used_ms;
+            lifetime.recovered = false;
+        }
+        self.records += count;
+        let end = stream.staged;
+        self.effects.push_back(Effect { ticket: stamp.ticket, stream: id, end });
+    }
+
+    /// Moves the durable view over everything up to `ticket`; tells `each` whose readers have something to see.
+    pub fn publish(&mut self, ticket: u64, mut each: impl FnMut(Published)) {
+        while self.effects.front().is_some_and(|effect| effect.ticket <= ticket) {
+            let effect = self.effects.pop_front().expect("looked at above");
+            let Some(stream) = self.get_mut(effect.stream) else { continue };
+            assert!(stream.durable.bytes <= effect.end.bytes, "the durable end of {:?} moves back", effect.stream);
+            stream.durable = effect.end;
+            if stream.deleted_ticket.is_some_and(|deleted| deleted <= effect.ticket) {
+                each(self.remove(effect.stream));
+            } else if stream.has_readers() {
+                each(Published::Wake(effect.stream));
+            }
+        }
+    }
+
+    fn remove(&mut self, id: StreamId) -> Published {
+        let mut stream = self.streams.remove(id.slot);
+        let entry = self.names.find_entry(stream.hash, |slot| *slot == id.slot);
+        entry.expect("a stream has its name").remove();
+        if let Some(by_lineage) = &mut self.by_lineage {
+            by_lineage.remove(&id.lineage);
+        }
+        self.records -= stream.staged.records;
+        let readers = stream.rare.take().map(|rare| rare.readers).unwrap_or_default();
+        Published::Gone { stream: id, readers, bucket_generation: stream.bucket_generation, key: stream.key }
+    }
+
+    /// Ends recovery: everything that was replayed is durable.
+    pub fn recovered(&mut self) {
+        self.publish(u64::MAX, |_| {});
+        self.by_lineage = None;
+        for (_, stream) in self.streams.iter_mut() {
+            if let Some(lifetime) = &mut stream.lifetime {
+                lifetime.used_ms = lifetime.recorded_ms;
+                lifetime.recovered = true;
+            }
+        }
+    }
+
+    fn content_type(&mut self, bytes: &[u8]) -> Rc<ContentType> {
+        if let Some(known) = self.content_types.get(bytes) {
+            return known.clone();
+        }
+        let kind = if headers::is_json(bytes) {
+            Kind::Json
+        } else if headers::is_text(bytes) {
+            Kind::Text
+        } else {
+            Kind::Binary
+        };
+        let content_type = Rc::new(ContentType { bytes: bytes.into(), kind });
+        // Interned as long as some stream has it; swept when many have come and gone.
+        if self.content_types.len() >= 1024 {
+            self.content_types.retain(|_, held| Rc::strong_count(held) > 1);
+        }
+        self.content_types.insert(bytes.into(), content_type.clone());
+        content_type
+    }
+}
+
+/// Streams by slot, in chunks so that growth never moves them.
+#[derive(Default)]
+struct Streams {
+    chunks: Vec<Vec<Option<Stream>>>,
+    free: Vec<u32>,
+}
+
+impl Streams {
+    const CHUNK: usize = 256;
+
+    fn insert(&mut self, stream: Stream) -> u32 {
+        if let Some(slot) = self.free.pop() {
+            let place = &mut self.chunks[slot as usize / Self::CHUNK][slot as usize % Self::CHUNK];
+            assert!(place.is_none(), "slot {slot} is taken");
+            *place = Some(stream);
+            return slot;
+        }
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == Self::CHUNK) {
+            self.chunks.push(Vec::with_capacity(if self.chunks.is_empty() { 0 } else { Self::CHUNK }));
+        }
+        let slot = (self.chunks.len() - 1) * Self::CHUNK + self.chunks.last().expect("pushed above").len();
+        self.chunks.last_mut().expect("pushed above").push(Some(stream));
+        u32::try_from(slot).expect("fewer than 2^32 streams")
+    }
+
+    fn try_get(&self, slot: u32) -> Option<&Stream> {
+        self.chunks.get(slot as usize / Self::CHUNK)?.get(slot as usize % Self::CHUNK)?.as_ref()
+    }
+
+    fn try_get_mut(&mut self, slot: u32) -> Option<&mut Stream> {
+        self.chunks.get_mut(slot as usize / Self::CHUNK)?.get_mut(slot as usize % Self::CHUNK)?.as_mut()
+    }
+
+    fn get(&self, slot: u32) -> &Stream {
+        self.try_get(slot).unwrap_or_else(|| panic!("slot {slot} is empty"))
+    }
+
+    fn get_mut(&mut self, slot: u32) -> &mut Stream {
+        self.try_get_mut(slot).unwrap_or_else(|| panic!("slot {slot} is empty"))
+    }
+
+    fn remove(&mut self, slot: u32) -> Stream {
+        let place = &mut self.chunks[slot as usize / Self::CHUNK][slot as usize % Self::CHUNK];
+        let stream = place.take().unwrap_or_else(|| panic!("slot {slot} is empty"));
+        self.free.push(slot);
+        stream
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (u32, &Stream)> {
+        let all = self.chunks.iter().flatten().enumerate();
+        all.filter_map(|(slot, stream)| stream.as_ref().map(|stream| (slot as u32, stream)))
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Stream)> {
+        let all = self.chunks.iter_mut().flatten().enumerate();
+        all.filter_map(|(slot, stream)| stream.as_mut().map(|stream| (slot as u32, stream)))
+    }
+}

@@ -1,0 +1,635 @@
+//! An event to the flags and meta part of its entry, and back.
+//!
+//! Contract: `decode(encode(event))` is the event, except that a list of lengths comes back as `Uniform` where it is one.
+//! Integers are LEB128 varints in their shortest form (longer forms are refused), byte strings carry their length in front.
+//! Decoding never panics and never allocates beyond its scratch; every part of the meta must be used up. The layout of each
+//! kind is in `storage-format.md`, section Entries.
+
+use super::event::{Appended, Event, Lengths, Part, Payload, Place, Producer, StreamCreated};
+use super::format::{Kind, entry_back_bytes};
+
+/// Most bytes of a varint.
+pub const VARINT_BYTES_MAX: usize = 10;
+
+/// Flag of an append: the stream is closed after it.
+pub const APPEND_CLOSED: u8 = 1;
+/// Flag of an append: a producer claim follows.
+pub const APPEND_PRODUCER: u8 = 1 << 1;
+/// Flag of an append: a `Stream-Seq` follows.
+pub const APPEND_STREAM_SEQ: u8 = 1 << 2;
+/// Flag of an append: the payload lies in chunk entries, which are named at the end of the meta.
+pub const APPEND_PARTS: u8 = 1 << 3;
+/// Two bits of an append's flags: how record lengths are given, one of the `LENGTHS_` values.
+pub const APPEND_LENGTHS: u8 = 3 << 4;
+/// No records.
+pub const LENGTHS_NONE: u8 = 0;
+/// One record: all of the payload.
+pub const LENGTHS_ONE: u8 = 1 << 4;
+/// A count of records of the same length.
+pub const LENGTHS_UNIFORM: u8 = 2 << 4;
+/// A count and each length.
+pub const LENGTHS_EACH: u8 = 3 << 4;
+
+/// Flag of a creation: born closed.
+pub const CREATED_CLOSED: u8 = 1;
+/// Flag of a creation: a sliding time to live follows.
+pub const CREATED_TTL: u8 = 1 << 1;
+/// Flag of a creation: an absolute expiry follows.
+pub const CREATED_EXPIRES: u8 = 1 << 2;
+/// Flag of a creation: attributes follow.
+pub const CREATED_ATTRIBUTES: u8 = 1 << 3;
+
+/// Why the meta part of an entry, its checksum being right, makes no sense: a defect, or a later version of the format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// A kind that this version does not know.
+    #[error("unknown kind of entry {0}")]
+    UnknownKind(u8),
+    /// Flags that this version does not know.
+    #[error("unknown flags {1:#04x} on an entry of kind {0}")]
+    UnknownFlags(u8, u8),
+    /// The meta part ends too early.
+    #[error("the meta part ends too early")]
+    Cut,
+    /// Bytes are left at the end of the meta part.
+    #[error("the meta part is too long")]
+    TooLong,
+    /// A varint that is too large or not in its shortest form.
+    #[error("malformed integer")]
+    Varint,
+    /// Record lengths that do not add up to the payload.
+    #[error("record lengths do not add up to the payload")]
+    Lengths,
+    /// A payload where the kind has none.
+    #[error("a payload on an entry that has none")]
+    Payload,
+    /// A part in a segment that is not there.
+    #[error("names segment {0}, which is not listed")]
+    UnknownSegment(u32),
+}
+
+/// Result of encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coded {
+    /// Kind of the entry.
+    pub kind: Kind,
+    /// Its flags.
+    pub flags: u8,
+    /// Bytes of meta that were written.
+    pub meta_bytes: usize,
+    /// Set for an append: what a footer leaves out where it can.
+    pub stem: Option<Stem>,
+}
+
+/// The leading part of an append's meta, which a footer leaves out when the append goes on where the one before ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stem {
+    /// The stream's lineage.
+    pub lineage: u64,
+    /// Byte offset at which the append starts.
+    pub start: u64,
+    /// Byte offset at which it ends.
+    pub end: u64,
+    /// Bytes of the stem in the meta part.
+    pub bytes: usize,
+}
+
+/// Reused memory for the lists of one decoded event.
+#[derive(Debug, Default)]
+pub struct DecodeScratch {
+    lengths: Vec<u32>,
+    parts: Vec<Part>,
+}
+
+/// Finds the index of a segment in the log's table from its number on disk, both within the log that wrote the entry.
+pub type SegmentIndex<'a> = dyn Fn(u32) -> Option<u32> + 'a;
+
+/// Bytes of `value` as a varint.
+#[inline]
+pub const fn varint_bytes(value: u64) -> usize {
+    // 64 - leading zeros, in groups of seven, at least one group.
+    (70 - (value | 1).leading_zeros() as usize) / 7
+}
+
+/// An upper bound of the meta bytes of an event, for room checks; exact within a few bytes.
+pub fn meta_bytes_max(event: &Event<'_>) -> usize {
+    match event {
+        Event::Appended(append) => appended_bytes_max(append),
+        Event::StreamCreated(created) => {
+            5 * VARINT_BYTES_MAX
+                + 8
+                + created.key.len()
+                + created.content_type.len()
+                + created.attributes.len()
+                + 2 * VARINT_BYTES_MAX
+        }
+        Event::StreamDeleted { .. } => VARINT_BYTES_MAX,
+        Event::Renewed { .. } => 2 * VARINT_BYTES_MAX,
+        Event::BucketCreated { bucket, .. } | Event::BucketDeleted { bucket, .. } => {
+            2 * VARINT_BYTES_MAX + bucket.len()
+        }
+    }
+}
+
+/// Bytes of the meta part of a chunk entry, at most.
+pub const CHUNK_META_BYTES_MAX: usize = VARINT_BYTES_MAX;
+
+#[inline]
+fn appended_bytes_max(append: &Appended<'_>) -> usize {
+    let lengths = match append.lengths {
+        Lengths::Uniform { .. } => VARINT_BYTES_MAX,
+        Lengths::Each(list) => {
+            VARINT_BYTES_MAX + list.iter().map(|len| varint_bytes(u64::from(*len))).sum::<usize>()
+        }
+    };
+    let parts = match append.payload {
+        Payload::Here(_) => 0,
+        Payload::Parts(parts) => VARINT_BYTES_MAX + parts.len() * 4 * 5,
+    };
+    let producer = append.producer.map_or(0, |producer| 3 * VARINT_BYTES_MAX + producer.id.len());
+    let stream_seq = append.stream_seq.map_or(0, |seq| VARINT_BYTES_MAX + seq.len());
+    2 * VARINT_BYTES_MAX + lengths + parts + producer + stream_seq
+}
+
+/// Encodes an event into the start of `out`. `number_of` gives the number on disk of a segment in the log's table (asked only
+/// for payloads in parts). Panics if `out` is shorter than needed: room is checked with [`meta_bytes_max`] before.
+#[inline]
+pub fn encode(event: &Event<'_>, number_of: impl Fn(u32) -> u32, out: &mut [u8]) -> Coded {
+    match event {
+        Event::Appended(append) => encode_appended(append, number_of, out),
+        _ => encode_other(event, out),
+    }
+}
+
+/// Encodes the meta part of a chunk entry.
+pub fn encode_chunk(lineage: u64, out: &mut [u8]) -> Coded {
+    let mut put = Put { out, at: 0 };
+    put.varint(lineage);
+    Coded { kind: Kind::Chunk, flags: 0, meta_bytes: put.at, stem: None }
+}
+
+fn encode_appended(append: &Appended<'_>, number_of: impl Fn(u32) -> u32, out: &mut [u8]) -> Coded {
+    let mut put = Put { out, at: 0 };
+    let mut flags = 0;
+    put.varint(append.lineage);
+    put.varint(append.start);
+    let stem_bytes = put.at;
+    let total = put_lengths(&mut put, &mut flags, append.lengths);
+    if append.closed {
+        flags |= APPEND_CLOSED;
+    }
+    if let Some(producer) = append.producer {
+        flags |= APPEND_PRODUCER;
+        put.bytes(producer.id);
+        put.varint(producer.epoch);
+        put.varint(producer.seq);
+    }
+    if let Some(seq) = append.stream_seq {
+        flags |= APPEND_STREAM_SEQ;
+        put.bytes(seq);
+    }
+    if let Payload::Parts(parts) = append.payload {
+        flags |= APPEND_PARTS;
+        put_parts(&mut put, parts, total, number_of);
+    }
+    let stem =
+        Stem { lineage: append.lineage, start: append.start, end: append.start + total, bytes: stem_bytes };
+    Coded { kind: Kind::Appended, flags, meta_bytes: put.at, stem: Some(stem) }
+}
+
+/// Writes record lengths in their shortest form and returns their sum.
+#[inline]
+fn put_lengths(put: &mut Put<'_>, flags: &mut u8, lengths: Lengths<'_>) -> u64 {
+    let (len, count) = match lengths {
+        Lengths::Uniform { len, count } => (len, u64::from(count)),
+        Lengths::Each([]) => (0, 0),
+        Lengths::Each(list) => {
+            if list.iter().any(|len| *len != list[0]) {
+                return put_each(put, flags, list);
+            }
+            (list[0], list.len() as u64)
+        }
+    };
+    assert!(count == 0 || len > 0, "a record has at least one byte ({count} records of {len})");
+    match count {
+        0 => *flags |= LENGTHS_NONE,
+        1 => *flags |= LENGTHS_ONE,
+        _ => {
+            *flags |= LENGTHS_UNIFORM;
+            put.varint(count);
+        }
+    }
+    u64::from(len) * count
+}
+
+fn put_each(put: &mut Put<'_>, flags: &mut u8, list: &[u32]) -> u64 {
+    *flags |= LENGTHS_EACH;
+    put.varint(list.len() as u64);
+    let mut total = 0;
+    for len in list {
+        assert!(*len > 0, "a record has at least one byte");
+        put.varint(u64::from(*len));
+        total += u64::from(*len);
+    }
+    total
+}
+
+fn put_parts(put: &mut Put<'_>, parts: &[Part], total: u64, number_of: impl Fn(u32) -> u32) {
+    put.varint(parts.len() as u64);
+    let mut sum = 0;
+    for part in parts {
+        put.varint(u64::from(number_of(part.place.segment)));
+        put.varint(u64::from(part.place.position));
+        put.varint(u64::from(part.place.back));
+        put.varint(u64::from(part.len));
+        sum += u64::from(part.len);
+    }
+    assert_eq!(sum, total, "the parts hold the records and nothing else");
+}
+
+fn encode_other(event: &Event<'_>, out: &mut [u8]) -> Coded {
+    let mut put = Put { out, at: 0 };
+    let (kind, flags) = match event {
+        Event::Appended(_) => unreachable!("appends have their own encoder"),
+        Event::StreamCreated(created) => (Kind::StreamCreated, put_created(&mut put, created)),
+        Event::StreamDeleted { lineage } => {
+            put.varint(*lineage);
+            (Kind::StreamDeleted, 0)
+        }
+        Event::Renewed { lineage, used_ms } => {
+            put.varint(*lineage);
+            put.varint(*used_ms);
+            (Kind::Renewed, 0)
+        }
+        Event::BucketCreated { bucket, generation } => {
+            put.varint(*generation);
+            put.bytes(bucket);
+            (Kind::BucketCreated, 0)
+        }
+        Event::BucketDeleted { bucket, generation } => {
+            put.varint(*generation);
+            put.bytes(bucket);
+            (Kind::BucketDeleted, 0)
+        }
+    };
+    Coded { kind, flags, meta_bytes: put.at, stem: None }
+}
+
+fn put_created(put: &mut Put<'_>, created: &StreamCreated<'_>) -> u8 {
+    let mut flags = if created.closed { CREATED_CLOSED } else { 0 };
+    put.varint(created.lineage);
+    put.raw(&created.placement.to_le_bytes());
+    put.varint(created.bucket_generation);
+    put.bytes(created.key);
+    put.bytes(created.content_type);
+    if let Some(ttl_seconds) = created.ttl_seconds {
+        flags |= CREATED_TTL;
+        put.varint(ttl_seconds);
+    }
+    if let Some(expires_at_ms) = created.expires_at_ms {
+        flags |= CREATED_EXPIRES;
+        put.varint(expires_at_ms);
+    }
+    if !created.attributes.is_empty() {
+        flags |= CREATED_ATTRIBUTES;
+        put.bytes(created.attributes);
+    }
+    flags
+}
+
+/// What `decode` needs to know of an entry beside its meta part.
+#[derive(Clone, Copy, Debug)]
+pub struct Coding<'a> {
+    /// Number of the kind on disk.
+    pub kind: u8,
+    /// Flags of the entry.
+    pub flags: u8,
+    /// Bytes of its payload.
+    pub payload_bytes: u32,
+    /// Index in the log's table of the segment that holds it.
+    pub segment: u32,
+    /// Position of the entry's first byte in the file.
+    pub position: u32,
+    /// Stem of an append whose meta part has none (a footer left it out).
+    pub stem: Option<(u64, u64)>,
+    /// Meta part.
+    pub meta: &'a [u8],
+}
+
+/// An entry of the log, decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry<'a> {
+    /// Something happened.
+    Event(Event<'a>),
+    /// A part of a large payload; garbage unless a later append names it.
+    Chunk {
+        /// Lineage of the stream it is meant for.
+        lineage: u64,
+        /// The bytes.
+        part: Part,
+    },
+}
+
+/// Decodes an entry.
+#[inline]
+pub fn decode<'a>(
+    coding: &Coding<'a>,
+    index_of: &SegmentIndex<'_>,
+    scratch: &'a mut DecodeScratch,
+) -> Result<Entry<'a>, DecodeError> {
+    if coding.kind == Kind::Appended as u8 {
+        return Ok(Entry::Event(Event::Appended(decode_appended(coding, index_of, scratch)?)));
+    }
+    decode_other(coding)
+}
+
+#[inline]
+fn decode_appended<'a>(
+    coding: &Coding<'a>,
+    index_of: &SegmentIndex<'_>,
+    scratch: &'a mut DecodeScratch,
+) -> Result<Appended<'a>, DecodeError> {
+    let flags = coding.flags;
+    if flags & !(APPEND_CLOSED | APPEND_PRODUCER | APPEND_STREAM_SEQ | APPEND_PARTS | APPEND_LENGTHS) != 0 {
+        return Err(DecodeError::UnknownFlags(coding.kind, flags));
+    }
+    let mut get = Get { rest: coding.meta };
+    let (stem_bytes, (lineage, start)) = match coding.stem {
+        Some(stem) => (varint_bytes(stem.0) + varint_bytes(stem.1), stem),
+        None => (0, (get.varint()?, get.varint()?)),
+    };
+    let back = entry_back_bytes(stem_bytes + coding.meta.len(), coding.payload_bytes as usize);
+    let DecodeScratch { lengths: list, parts } = scratch;
+    let coded = get_lengths(&mut get, flags, list)?;
+    let producer = match flags & APPEND_PRODUCER {
+        0 => None,
+        _ => Some(Producer { id: get.bytes()?, epoch: get.varint()?, seq: get.varint()? }),
+    };
+    let stream_seq = if flags & APPEND_STREAM_SEQ == 0 { None } else { Some(get.bytes()?) };
+    let (payload, total) = if flags & APPEND_PARTS == 0 {
+        let place = Place {
+            segment: coding.segment,
+            position: coding.position.wrapping_add(back as u32),
+            back: back as u32,
+        };
+        (Payload::Here(place), u64::from(coding.payload_bytes))
+    } else if coding.payload_bytes != 0 {
+        return Err(DecodeError::Payload);
+    } else {
+        let total = get_parts(&mut get, parts, index_of)?;
+        (Payload::Parts(parts), total)
+    };
+    get.end()?;
+    let lengths = coded.resolve(total, list)?;
+    if start.checked_add(total).is_none() {
+        return Err(DecodeError::Lengths);
+    }
+    let closed = flags & APPEND_CLOSED != 0;
+    Ok(Appended { lineage, start, lengths, producer, stream_seq, closed, payload })
+}
+
+/// Record lengths as read, before the payload's total is known.
+enum CodedLengths {
+    None,
+    Uniform { count: u32 },
+    Each { total: u64 },
+}
+
+impl CodedLengths {
+    #[inline]
+    fn resolve(self, total: u64, list: &[u32]) -> Result<Lengths<'_>, DecodeError> {
+        match self {
+            CodedLengths::None if total == 0 => Ok(Lengths::NONE),
+            CodedLengths::Uniform { count: 1 } if total > 0 => match u32::try_from(total) {
+                Ok(len) => Ok(Lengths::Uniform { len, count: 1 }),
+                Err(_) => Err(DecodeError::Lengths),
+            },
+            CodedLengths::Uniform { count } if total > 0 && total.is_multiple_of(u64::from(count)) => {
+                match u32::try_from(total / u64::from(count)) {
+                    Ok(len) => Ok(Lengths::Uniform { len, count }),
+                    Err(_) => Err(DecodeError::Lengths),
+                }
+            }
+            CodedLengths::Each { total: sum } if sum == total => Ok(Lengths::Each(list)),
+            _ => Err(DecodeError::Lengths),
+        }
+    }
+}
+
+#[inline]
+fn get_lengths(get: &mut Get<'_>, flags: u8, list: &mut Vec<u32>) -> Result<CodedLengths, DecodeError> {
+    match flags & APPEND_LENGTHS {
+        LENGTHS_NONE => Ok(CodedLengths::None),
+        LENGTHS_ONE => Ok(CodedLengths::Uniform { count: 1 }),
+        LENGTHS_UNIFORM => match u32::try_from(get.varint()?) {
+            Ok(count) if count >= 2 => Ok(CodedLengths::Uniform { count }),
+            _ => Err(DecodeError::Lengths),
+        },
+        _ => get_each(get, list),
+    }
+}
+
+fn get_each(get: &mut Get<'_>, list: &mut Vec<u32>) -> Result<CodedLengths, DecodeError> {
+    let count = get.varint()?;
+    // Each length takes a byte at least: a count beyond that must not reserve memory.
+    if count < 2 || count > get.rest.len() as u64 {
+        return Err(DecodeError::Lengths);
+    }
+    list.clear();
+    list.reserve(count as usize);
+    let mut total = 0;
+    for _ in 0..count {
+        match u32::try_from(get.varint()?) {
+            Ok(len) if len > 0 => {
+                list.push(len);
+                total += u64::from(len);
+            }
+            _ => return Err(DecodeError::Lengths),
+        }
+    }
+    Ok(CodedLengths::Each { total })
+}
+
+fn get_parts(
+    get: &mut Get<'_>,
+    parts: &mut Vec<Part>,
+    index_of: &SegmentIndex<'_>,
+) -> Result<u64, DecodeError> {
+    let count = get.varint()?;
+    if count > get.rest.len() as u64 {
+        return Err(DecodeError::Cut);
+    }
+    parts.clear();
+    let mut total = 0;
+    for _ in 0..count {
+        let number = get.u32()?;
+        let segment = index_of(number).ok_or(DecodeError::UnknownSegment(number))?;
+        let (position, back, len) = (get.u32()?, get.u32()?, get.u32()?);
+        parts.push(Part { place: Place { segment, position, back }, len });
+        total += u64::from(len);
+    }
+    Ok(total)
+}
+
+fn decode_other<'a>(coding: &Coding<'a>) -> Result<Entry<'a>, DecodeError> {
+    let mut get = Get { rest: coding.meta };
+    let kind = Kind::from_u8(coding.kind).ok_or(DecodeError::UnknownKind(coding.kind))?;
+    if coding.flags != 0 && kind != Kind::StreamCreated {
+        return Err(DecodeError::UnknownFlags(coding.kind, coding.flags));
+    }
+    if coding.payload_bytes != 0 && kind != Kind::Chunk {
+        return Err(DecodeError::Payload);
+    }
+    let entry = match kind {
+        Kind::Appended => unreachable!("appends have their own decoder"),
+        Kind::StreamCreated => Entry::Event(Event::StreamCreated(get_created(&mut get, coding)?)),
+        Kind::StreamDeleted => Entry::Event(Event::StreamDeleted { lineage: get.varint()? }),
+        Kind::Renewed => Entry::Event(Event::Renewed { lineage: get.varint()?, used_ms: get.varint()? }),
+        Kind::BucketCreated => {
+            let generation = get.varint()?;
+            Entry::Event(Event::BucketCreated { bucket: get.bytes()?, generation })
+        }
+        Kind::BucketDeleted => {
+            let generation = get.varint()?;
+            Entry::Event(Event::BucketDeleted { bucket: get.bytes()?, generation })
+        }
+        Kind::Chunk => {
+            let back = entry_back_bytes(coding.meta.len(), coding.payload_bytes as usize) as u32;
+            let place = Place { segment: coding.segment, position: coding.position.wrapping_add(back), back };
+            Entry::Chunk { lineage: get.varint()?, part: Part { place, len: coding.payload_bytes } }
+        }
+    };
+    get.end()?;
+    Ok(entry)
+}
+
+fn get_created<'a>(get: &mut Get<'a>, coding: &Coding<'a>) -> Result<StreamCreated<'a>, DecodeError> {
+    let flags = coding.flags;
+    if flags & !(CREATED_CLOSED | CREATED_TTL | CREATED_EXPIRES | CREATED_ATTRIBUTES) != 0 {
+        return Err(DecodeError::UnknownFlags(coding.kind, flags));
+    }
+    let lineage = get.varint()?;
+    let placement = u64::from_le_bytes(*get.array::<8>()?);
+    let bucket_generation = get.varint()?;
+    let key = get.bytes()?;
+    let content_type = get.bytes()?;
+    let ttl_seconds = if flags & CREATED_TTL == 0 { None } else { Some(get.varint()?) };
+    let expires_at_ms = if flags & CREATED_EXPIRES == 0 { None } else { Some(get.varint()?) };
+    let attributes = if flags & CREATED_ATTRIBUTES == 0 { &[][..] } else { get.bytes()? };
+    let closed = flags & CREATED_CLOSED != 0;
+    Ok(StreamCreated {
+        lineage,
+        placement,
+        key,
+        content_type,
+        ttl_seconds,
+        expires_at_ms,
+        bucket_generation,
+        attributes,
+        closed,
+    })
+}
+
+/// Writes into a slice that is long enough.
+pub(crate) struct Put<'a> {
+    pub(crate) out: &'a mut [u8],
+    pub(crate) at: usize,
+}
+
+impl Put<'_> {
+    #[inline]
+    pub(crate) fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.out[self.at] = value as u8 | 0x80;
+            self.at += 1;
+            value >>= 7;
+        }
+        self.out[self.at] = value as u8;
+        self.at += 1;
+    }
+
+    #[inline]
+    fn raw(&mut self, bytes: &[u8]) {
+        self.out[self.at..self.at + bytes.len()].copy_from_slice(bytes);
+        self.at += bytes.len();
+    }
+
+    #[inline]
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.varint(bytes.len() as u64);
+        self.raw(bytes);
+    }
+}
+
+/// Reads from the front of a slice.
+pub(crate) struct Get<'a> {
+    pub(crate) rest: &'a [u8],
+}
+
+impl<'a> Get<'a> {
+    #[inline]
+    pub(crate) fn byte(&mut self) -> Result<u8, DecodeError> {
+        let (byte, rest) = self.rest.split_first().ok_or(DecodeError::Cut)?;
+        self.rest = rest;
+        Ok(*byte)
+    }
+
+    #[inline]
+    pub(crate) fn varint(&mut self) -> Result<u64, DecodeError> {
+        match self.rest {
+            [first, rest @ ..] if *first < 0x80 => {
+                self.rest = rest;
+                Ok(u64::from(*first))
+            }
+            _ => self.varint_long(),
+        }
+    }
+
+    #[inline]
+    fn varint_long(&mut self) -> Result<u64, DecodeError> {
+        let mut value = 0;
+        for (index, byte) in self.rest.iter().take(VARINT_BYTES_MAX).enumerate() {
+            value |= u64::from(byte & 0x7f) << (7 * index);
+            if *byte < 0x80 {
+                // A last group of zero is a longer form; the tenth group has one bit.
+                if (*byte == 0 && index > 0) || (index == VARINT_BYTES_MAX - 1 && *byte > 1) {
+                    return Err(DecodeError::Varint);
+                }
+                self.rest = &self.rest[index + 1..];
+                return Ok(value);
+            }
+        }
+        Err(if self.rest.len() < VARINT_BYTES_MAX { DecodeError::Cut } else { DecodeError::Varint })
+    }
+
+    #[inline]
+    pub(crate) fn u32(&mut self) -> Result<u32, DecodeError> {
+        u32::try_from(self.varint()?).map_err(|_| DecodeError::Varint)
+    }
+
+    #[inline]
+    fn array<const N: usize>(&mut self) -> Result<&'a [u8; N], DecodeError> {
+        let (array, rest) = self.rest.split_first_chunk().ok_or(DecodeError::Cut)?;
+        self.rest = rest;
+        Ok(array)
+    }
+
+    #[inline]
+    pub(crate) fn take(&mut self, len: u64) -> Result<&'a [u8], DecodeError> {
+        let len = usize::try_from(len).map_err(|_| DecodeError::Cut)?;
+        let (bytes, rest) = self.rest.split_at_checked(len).ok_or(DecodeError::Cut)?;
+        self.rest = rest;
+        Ok(bytes)
+    }
+
+    #[inline]
+    fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
+        let len = self.varint()?;
+        self.take(len)
+    }
+
+    #[inline]
+    fn end(&self) -> Result<(), DecodeError> {
+        if self.rest.is_empty() { Ok(()) } else { Err(DecodeError::TooLong) }
+    }
+}

@@ -1,0 +1,732 @@
+//! The fixed structures of the disk format: field tables, encoders, strict parsers, checksums.
+//!
+//! Contract: `storage-format.md` is the description and this file its constants; a test compares the tables. All
+//! integers are little-endian. Every bit of every structure is covered by a checksum, reserved fields included, and a
+//! parser accepts exactly what its encoder can produce. Nothing here does I/O.
+
+use crate::limits::{BLOCK_BYTES, CHECKSUM_CHUNK_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+
+/// Version of the disk format that this build writes, and the newest it reads.
+pub const FORMAT_VERSION: u32 = 1;
+/// First bytes of a segment file.
+pub const SEGMENT_MAGIC: [u8; 8] = *b"THALSEG1";
+/// First bytes of a commit.
+pub const COMMIT_MAGIC: [u8; 8] = *b"THALCMT1";
+/// First bytes of a footer page.
+pub const PAGE_MAGIC: [u8; 8] = *b"THALFTR1";
+/// First bytes of the trailer, the last block of a sealed segment.
+pub const TRAILER_MAGIC: [u8; 8] = *b"THALEND1";
+
+/// Bytes of the segment header: one block.
+pub const SEGMENT_HEADER_BYTES: usize = BLOCK_BYTES;
+/// Position of the first commit of a segment.
+pub const FIRST_COMMIT_POSITION: u32 = SEGMENT_HEADER_BYTES as u32;
+/// Bytes of a commit's header.
+pub const COMMIT_HEADER_BYTES: usize = 64;
+/// Bytes of an entry's header.
+pub const ENTRY_HEADER_BYTES: usize = 16;
+/// Bytes of one checksum in an entry's table of payload checksums.
+pub const CHUNK_CHECKSUM_BYTES: usize = 4;
+/// Bytes of a footer page's header.
+pub const PAGE_HEADER_BYTES: usize = 64;
+/// Bytes of the trailer: one block.
+pub const TRAILER_BYTES: usize = BLOCK_BYTES;
+/// Position of a block's checksum, for the structures that fill a block.
+const BLOCK_CHECKSUM_AT: usize = BLOCK_BYTES - 4;
+/// Position of the checksum in the 64-byte headers.
+const HEADER_CHECKSUM_AT: usize = 60;
+
+/// Commit flag: holds no entries and says that everything before it was durable when it was written.
+pub const COMMIT_MARK: u32 = 1;
+
+/// One field of a structure on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Position within the structure, in bytes.
+    pub at: usize,
+    /// Size in bytes.
+    pub bytes: usize,
+    /// Name, as in `storage-format.md`.
+    pub name: &'static str,
+}
+
+const fn field(at: usize, bytes: usize, name: &'static str) -> Field {
+    Field { at, bytes, name }
+}
+
+/// Fields of the segment header.
+pub const SEGMENT_HEADER_FIELDS: [Field; 11] = [
+    field(0, 8, "magic"),
+    field(8, 4, "version"),
+    field(12, 4, "segment_number"),
+    field(16, 8, "log_id"),
+    field(24, 8, "epoch"),
+    field(32, 8, "first_lsn"),
+    field(40, 8, "nonce"),
+    field(48, 8, "segment_bytes"),
+    field(56, 8, "created_ms"),
+    field(64, 4028, "reserved"),
+    field(4092, 4, "checksum"),
+];
+
+/// Fields of the commit header.
+pub const COMMIT_HEADER_FIELDS: [Field; 11] = [
+    field(0, 8, "magic"),
+    field(8, 8, "nonce"),
+    field(16, 8, "lsn"),
+    field(24, 8, "time_ms"),
+    field(32, 4, "body_bytes"),
+    field(36, 4, "entry_count"),
+    field(40, 4, "blocks"),
+    field(44, 4, "flags"),
+    field(48, 4, "entries_checksum"),
+    field(52, 8, "reserved"),
+    field(60, 4, "checksum"),
+];
+
+/// Fields of the entry header.
+pub const ENTRY_HEADER_FIELDS: [Field; 6] = [
+    field(0, 4, "checksum"),
+    field(4, 1, "kind"),
+    field(5, 1, "flags"),
+    field(6, 2, "reserved"),
+    field(8, 4, "meta_bytes"),
+    field(12, 4, "payload_bytes"),
+];
+
+/// Fields of a footer page's header.
+pub const PAGE_HEADER_FIELDS: [Field; 11] = [
+    field(0, 8, "magic"),
+    field(8, 8, "nonce"),
+    field(16, 4, "index"),
+    field(20, 4, "blocks"),
+    field(24, 4, "body_bytes"),
+    field(28, 4, "entry_count"),
+    field(32, 8, "lsn"),
+    field(40, 8, "time_ms"),
+    field(48, 4, "position"),
+    field(52, 8, "reserved"),
+    field(60, 4, "checksum"),
+];
+
+/// Fields of the trailer.
+pub const TRAILER_FIELDS: [Field; 15] = [
+    field(0, 8, "magic"),
+    field(8, 4, "version"),
+    field(12, 4, "segment_number"),
+    field(16, 8, "nonce"),
+    field(24, 8, "footer_position"),
+    field(32, 8, "footer_bytes"),
+    field(40, 8, "first_lsn"),
+    field(48, 8, "last_lsn"),
+    field(56, 8, "highest_lineage"),
+    field(64, 8, "entry_count"),
+    field(72, 8, "record_count"),
+    field(80, 4, "page_count"),
+    field(84, 4, "flags"),
+    field(88, 4004, "reserved"),
+    field(4092, 4, "checksum"),
+];
+
+/// The fields follow each other without a gap and fill `total` bytes.
+const fn is_dense(fields: &[Field], total: usize) -> bool {
+    let (mut index, mut at) = (0, 0);
+    while index < fields.len() {
+        if fields[index].at != at {
+            return false;
+        }
+        at += fields[index].bytes;
+        index += 1;
+    }
+    at == total
+}
+
+const _: () = {
+    assert!(
+        is_dense(&SEGMENT_HEADER_FIELDS, SEGMENT_HEADER_BYTES),
+        "the segment header is one block, gapless"
+    );
+    assert!(is_dense(&COMMIT_HEADER_FIELDS, COMMIT_HEADER_BYTES), "the commit header is 64 bytes, gapless");
+    assert!(is_dense(&ENTRY_HEADER_FIELDS, ENTRY_HEADER_BYTES), "the entry header is 16 bytes, gapless");
+    assert!(is_dense(&PAGE_HEADER_FIELDS, PAGE_HEADER_BYTES), "the page header is 64 bytes, gapless");
+    assert!(is_dense(&TRAILER_FIELDS, TRAILER_BYTES), "the trailer is one block, gapless");
+};
+
+/// What an entry is. The number is the byte on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A stream begins.
+    StreamCreated = 1,
+    /// A stream grows, or closes, or both.
+    Appended = 2,
+    /// A stream ends.
+    StreamDeleted = 3,
+    /// Last use of a stream with a sliding time to live.
+    Renewed = 4,
+    /// A bucket begins.
+    BucketCreated = 5,
+    /// A bucket ends.
+    BucketDeleted = 6,
+    /// A part of a large payload; means nothing until an append names it.
+    Chunk = 7,
+}
+
+impl Kind {
+    /// Every kind, in the order of their numbers.
+    pub const ALL: [Kind; 7] = [
+        Kind::StreamCreated,
+        Kind::Appended,
+        Kind::StreamDeleted,
+        Kind::Renewed,
+        Kind::BucketCreated,
+        Kind::BucketDeleted,
+        Kind::Chunk,
+    ];
+
+    /// The kind with this number on disk, if there is one.
+    #[inline]
+    pub fn from_u8(number: u8) -> Option<Kind> {
+        match number {
+            1..=7 => Some(Kind::ALL[usize::from(number) - 1]),
+            _ => None,
+        }
+    }
+
+    /// Name for people: `inspect`, and the tables of `storage-format.md`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::StreamCreated => "stream_created",
+            Kind::Appended => "appended",
+            Kind::StreamDeleted => "stream_deleted",
+            Kind::Renewed => "renewed",
+            Kind::BucketCreated => "bucket_created",
+            Kind::BucketDeleted => "bucket_deleted",
+            Kind::Chunk => "chunk",
+        }
+    }
+}
+
+/// The start value of every checksum of a segment, from its nonce: payload bytes of a client who does not know the
+/// nonce cannot pass for a commit, nor bytes of another segment for bytes of this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seed(u32);
+
+impl Seed {
+    /// The seed of a segment.
+    pub fn of(nonce: u64) -> Seed {
+        Seed(crc32c::crc32c(&nonce.to_le_bytes()))
+    }
+
+    /// CRC-32C of `bytes`, seeded.
+    #[inline]
+    pub fn checksum(self, bytes: &[u8]) -> u32 {
+        crc32c::crc32c_append(self.0, bytes)
+    }
+
+    /// The checksum of no bytes: where a running checksum starts.
+    #[inline]
+    pub fn start(self) -> u32 {
+        self.0
+    }
+}
+
+/// Continues a checksum.
+#[inline]
+pub fn checksum_more(checksum: u32, bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(checksum, bytes)
+}
+
+/// Checksums that a payload of `payload_bytes` carries: one for each started 64 KiB.
+#[inline]
+pub const fn chunk_count(payload_bytes: usize) -> usize {
+    payload_bytes.div_ceil(CHECKSUM_CHUNK_BYTES)
+}
+
+/// Bytes from the start of an entry to its payload: header, table of payload checksums, meta.
+#[inline]
+pub const fn entry_back_bytes(meta_bytes: usize, payload_bytes: usize) -> usize {
+    ENTRY_HEADER_BYTES + chunk_count(payload_bytes) * CHUNK_CHECKSUM_BYTES + meta_bytes
+}
+
+/// Bytes of a whole entry.
+#[inline]
+pub const fn entry_bytes(meta_bytes: usize, payload_bytes: usize) -> usize {
+    entry_back_bytes(meta_bytes, payload_bytes) + payload_bytes
+}
+
+/// Rounds up to whole blocks.
+#[inline]
+pub const fn block_round_up(bytes: usize) -> usize {
+    bytes.div_ceil(BLOCK_BYTES) * BLOCK_BYTES
+}
+
+/// Whether all bytes are zero.
+pub fn is_zero(bytes: &[u8]) -> bool {
+    let (chunks, rest) = bytes.as_chunks::<64>();
+    // A whole chunk is folded without branches, so that it becomes a few vector instructions.
+    chunks.iter().all(|chunk| chunk.iter().fold(0, |seen, byte| seen | byte) == 0)
+        && rest.iter().all(|byte| *byte == 0)
+}
+
+#[inline]
+pub(crate) fn get_u16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(*bytes[at..].first_chunk().expect("fixed field inside a checked structure"))
+}
+
+#[inline]
+pub(crate) fn get_u32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(*bytes[at..].first_chunk().expect("fixed field inside a checked structure"))
+}
+
+#[inline]
+pub(crate) fn get_u64(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(*bytes[at..].first_chunk().expect("fixed field inside a checked structure"))
+}
+
+#[inline]
+pub(crate) fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+#[inline]
+pub(crate) fn put_u64(bytes: &mut [u8], at: usize, value: u64) {
+    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+}
+
+/// Why a fixed structure is not what it should be. Not an I/O error: the bytes were read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadStructure {
+    /// Nothing but zeros: never written.
+    #[error("all zeros: never written")]
+    Zeros,
+    /// Fewer bytes than the structure has.
+    #[error("cut short")]
+    Short,
+    /// Other first bytes.
+    #[error("wrong magic number")]
+    Magic,
+    /// Belongs to another segment.
+    #[error("nonce of another segment")]
+    Nonce,
+    /// The checksum does not match the bytes.
+    #[error("checksum mismatch")]
+    Checksum,
+    /// Written by a later version of the server.
+    #[error("format version {0} is newer than this server's ({FORMAT_VERSION})")]
+    NewerVersion(u32),
+    /// The checksum holds but a field has a value that is never written: a defect, or a later version.
+    #[error("field {0} has an impossible value")]
+    Field(&'static str),
+}
+
+/// Head of a segment file (`storage-format.md`, Segment header).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentHeader {
+    /// Number of the segment in the log that wrote it; from 1.
+    pub segment_number: u32,
+    /// Id of the log that wrote it: not checked against the directory, since re-sharding links files.
+    pub log_id: u64,
+    /// Opening of that log in which the segment was begun; grows.
+    pub epoch: u64,
+    /// Sequence number of the segment's first commit.
+    pub first_lsn: u64,
+    /// Random, never 0: seeds every checksum of the segment.
+    pub nonce: u64,
+    /// Bytes of the file.
+    pub segment_bytes: u64,
+    /// When it was begun, Unix milliseconds.
+    pub created_ms: u64,
+}
+
+impl SegmentHeader {
+    /// Fills a block with the header.
+    pub fn encode(&self, block: &mut [u8]) {
+        assert_eq!(block.len(), SEGMENT_HEADER_BYTES, "the segment header fills one block");
+        assert!(self.problem().is_none(), "impossible segment header {self:?}");
+        block.fill(0);
+        block[..8].copy_from_slice(&SEGMENT_MAGIC);
+        put_u32(block, 8, FORMAT_VERSION);
+        put_u32(block, 12, self.segment_number);
+        put_u64(block, 16, self.log_id);
+        put_u64(block, 24, self.epoch);
+        put_u64(block, 32, self.first_lsn);
+        put_u64(block, 40, self.nonce);
+        put_u64(block, 48, self.segment_bytes);
+        put_u64(block, 56, self.created_ms);
+        let checksum = crc32c::crc32c(&block[..BLOCK_CHECKSUM_AT]);
+        put_u32(block, BLOCK_CHECKSUM_AT, checksum);
+    }
+
+    /// Reads the header from the first block of a file.
+    pub fn parse(block: &[u8]) -> Result<SegmentHeader, BadStructure> {
+        let block = check_block(block, &SEGMENT_MAGIC, None)?;
+        let header = SegmentHeader {
+            segment_number: get_u32(block, 12),
+            log_id: get_u64(block, 16),
+            epoch: get_u64(block, 24),
+            first_lsn: get_u64(block, 32),
+            nonce: get_u64(block, 40),
+            segment_bytes: get_u64(block, 48),
+            created_ms: get_u64(block, 56),
+        };
+        let reserved = &block[64..BLOCK_CHECKSUM_AT];
+        match header.problem().or((!is_zero(reserved)).then_some("reserved")) {
+            Some(name) => Err(BadStructure::Field(name)),
+            None => Ok(header),
+        }
+    }
+
+    fn problem(&self) -> Option<&'static str> {
+        if self.segment_number == 0 {
+            Some("segment_number")
+        } else if self.first_lsn == 0 {
+            Some("first_lsn")
+        } else if self.nonce == 0 {
+            Some("nonce")
+        } else if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&self.segment_bytes)
+            || !self.segment_bytes.is_multiple_of(BLOCK_BYTES as u64)
+        {
+            Some("segment_bytes")
+        } else {
+            None
+        }
+    }
+}
+
+/// Checks magic, checksum and version of a structure that fills a block and has its version at 8.
+fn check_block<'a>(block: &'a [u8], magic: &[u8; 8], seed: Option<Seed>) -> Result<&'a [u8], BadStructure> {
+    let block = block.get(..BLOCK_BYTES).ok_or(BadStructure::Short)?;
+    if block[..8] != *magic {
+        return Err(if is_zero(block) { BadStructure::Zeros } else { BadStructure::Magic });
+    }
+    let covered = &block[..BLOCK_CHECKSUM_AT];
+    let checksum = seed.map_or_else(|| crc32c::crc32c(covered), |seed| seed.checksum(covered));
+    if checksum != get_u32(block, BLOCK_CHECKSUM_AT) {
+        return Err(BadStructure::Checksum);
+    }
+    match get_u32(block, 8) {
+        FORMAT_VERSION => Ok(block),
+        0 => Err(BadStructure::Field("version")),
+        newer => Err(BadStructure::NewerVersion(newer)),
+    }
+}
+
+/// Head of a commit (`storage-format.md`, Commit).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommitHeader {
+    /// Nonce of the segment.
+    pub nonce: u64,
+    /// Log sequence number: dense within a log; from 1.
+    pub lsn: u64,
+    /// When the commit was opened, Unix milliseconds.
+    pub time_ms: u64,
+    /// Bytes of all entries, padding excluded.
+    pub body_bytes: u32,
+    /// Number of entries.
+    pub entry_count: u32,
+    /// [`COMMIT_MARK`] or 0.
+    pub flags: u32,
+    /// Seeded checksum over the checksums of the entries, in order.
+    pub entries_checksum: u32,
+}
+
+impl CommitHeader {
+    /// Bytes of the commit in the file: whole blocks.
+    pub fn commit_bytes(&self) -> usize {
+        block_round_up(COMMIT_HEADER_BYTES + self.body_bytes as usize)
+    }
+
+    /// Whether the commit is a mark.
+    pub fn is_mark(&self) -> bool {
+        self.flags & COMMIT_MARK != 0
+    }
+
+    /// Writes the header at the start of `commit`.
+    pub fn encode(&self, commit: &mut [u8]) {
+        assert!(self.problem().is_none(), "impossible commit header {self:?}");
+        let header = &mut commit[..COMMIT_HEADER_BYTES];
+        header[..8].copy_from_slice(&COMMIT_MAGIC);
+        put_u64(header, 8, self.nonce);
+        put_u64(header, 16, self.lsn);
+        put_u64(header, 24, self.time_ms);
+        put_u32(header, 32, self.body_bytes);
+        put_u32(header, 36, self.entry_count);
+        put_u32(header, 40, (self.commit_bytes() / BLOCK_BYTES) as u32);
+        put_u32(header, 44, self.flags);
+        put_u32(header, 48, self.entries_checksum);
+        put_u64(header, 52, 0);
+        let checksum = Seed::of(self.nonce).checksum(&header[..HEADER_CHECKSUM_AT]);
+        put_u32(header, HEADER_CHECKSUM_AT, checksum);
+    }
+
+    /// Reads a header from the first bytes of a block. Says nothing of the body.
+    pub fn parse(bytes: &[u8], nonce: u64) -> Result<CommitHeader, BadStructure> {
+        let header = bytes.get(..COMMIT_HEADER_BYTES).ok_or(BadStructure::Short)?;
+        if header[..8] != COMMIT_MAGIC {
+            return Err(if is_zero(header) { BadStructure::Zeros } else { BadStructure::Magic });
+        }
+        if get_u64(header, 8) != nonce {
+            return Err(BadStructure::Nonce);
+        }
+        if Seed::of(nonce).checksum(&header[..HEADER_CHECKSUM_AT]) != get_u32(header, HEADER_CHECKSUM_AT) {
+            return Err(BadStructure::Checksum);
+        }
+        let parsed = CommitHeader {
+            nonce,
+            lsn: get_u64(header, 16),
+            time_ms: get_u64(header, 24),
+            body_bytes: get_u32(header, 32),
+            entry_count: get_u32(header, 36),
+            flags: get_u32(header, 44),
+            entries_checksum: get_u32(header, 48),
+        };
+        let blocks_match = get_u32(header, 40) as usize * BLOCK_BYTES == parsed.commit_bytes();
+        let problem = parsed
+            .problem()
+            .or((!blocks_match).then_some("blocks"))
+            .or((get_u64(header, 52) != 0).then_some("reserved"));
+        problem.map_or(Ok(parsed), |name| Err(BadStructure::Field(name)))
+    }
+
+    fn problem(&self) -> Option<&'static str> {
+        if self.nonce == 0 {
+            Some("nonce")
+        } else if self.lsn == 0 {
+            Some("lsn")
+        } else if self.flags & !COMMIT_MARK != 0 || (self.is_mark() && self.entry_count != 0) {
+            Some("flags")
+        } else if (self.entry_count as usize).saturating_mul(ENTRY_HEADER_BYTES) > self.body_bytes as usize {
+            Some("entry_count")
+        } else if self.body_bytes as usize > crate::limits::COMMIT_BYTES_MAX - COMMIT_HEADER_BYTES
+            || (self.entry_count == 0 && self.body_bytes != 0)
+        {
+            Some("body_bytes")
+        } else {
+            None
+        }
+    }
+}
+
+/// Head of an entry (`storage-format.md`, Entry).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryHeader {
+    /// Seeded checksum over the rest of the header, the table of payload checksums and the meta part.
+    pub checksum: u32,
+    /// What the entry is: a [`Kind`] that this version knows, or not.
+    pub kind: u8,
+    /// Meaning depends on the kind; see `codec`.
+    pub flags: u8,
+    /// Must be 0.
+    pub reserved: u16,
+    /// Bytes of the meta part.
+    pub meta_bytes: u32,
+    /// Bytes of the payload.
+    pub payload_bytes: u32,
+}
+
+impl EntryHeader {
+    /// Writes the header at the start of `entry`, checksum included as given.
+    #[inline]
+    pub fn encode(&self, entry: &mut [u8; ENTRY_HEADER_BYTES]) {
+        entry[..4].copy_from_slice(&self.checksum.to_le_bytes());
+        entry[4] = self.kind;
+        entry[5] = self.flags;
+        entry[6..8].copy_from_slice(&self.reserved.to_le_bytes());
+        entry[8..12].copy_from_slice(&self.meta_bytes.to_le_bytes());
+        entry[12..].copy_from_slice(&self.payload_bytes.to_le_bytes());
+    }
+
+    /// Reads a header; `None` if there are too few bytes. Verifies nothing.
+    #[inline]
+    pub fn parse(entry: &[u8]) -> Option<EntryHeader> {
+        let entry = entry.first_chunk::<ENTRY_HEADER_BYTES>()?;
+        Some(EntryHeader {
+            checksum: get_u32(entry, 0),
+            kind: entry[4],
+            flags: entry[5],
+            reserved: get_u16(entry, 6),
+            meta_bytes: get_u32(entry, 8),
+            payload_bytes: get_u32(entry, 12),
+        })
+    }
+
+    /// Bytes from the start of the entry to its payload.
+    #[inline]
+    pub fn back_bytes(&self) -> usize {
+        entry_back_bytes(self.meta_bytes as usize, self.payload_bytes as usize)
+    }
+}
+
+/// Head of a footer page (`storage-format.md`, Footer).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageHeader {
+    /// Number of the page in its footer, from 0.
+    pub index: u32,
+    /// Blocks of the page.
+    pub blocks: u32,
+    /// Bytes of its records.
+    pub body_bytes: u32,
+    /// Entries among its records.
+    pub entry_count: u32,
+    /// Sequence number in force at the start of the page.
+    pub lsn: u64,
+    /// Time in force at the start of the page, Unix milliseconds.
+    pub time_ms: u64,
+    /// Position in the file where the entry before the page ended.
+    pub position: u32,
+}
+
+impl PageHeader {
+    /// Writes the header over the first bytes of `page`, which is whole, and checksums all of it.
+    pub fn encode(&self, page: &mut [u8], nonce: u64) {
+        assert_eq!(page.len(), self.blocks as usize * BLOCK_BYTES, "a page is sealed as a whole");
+        page[..8].copy_from_slice(&PAGE_MAGIC);
+        put_u64(page, 8, nonce);
+        put_u32(page, 16, self.index);
+        put_u32(page, 20, self.blocks);
+        put_u32(page, 24, self.body_bytes);
+        put_u32(page, 28, self.entry_count);
+        put_u64(page, 32, self.lsn);
+        put_u64(page, 40, self.time_ms);
+        put_u32(page, 48, self.position);
+        put_u64(page, 52, 0);
+        let checksum = Self::checksum(page, nonce);
+        put_u32(page, HEADER_CHECKSUM_AT, checksum);
+    }
+
+    /// The page's length in bytes, from its first bytes, before it can be verified: enough to read the rest.
+    pub fn page_bytes(bytes: &[u8], nonce: u64) -> Result<usize, BadStructure> {
+        let header = bytes.get(..PAGE_HEADER_BYTES).ok_or(BadStructure::Short)?;
+        if header[..8] != PAGE_MAGIC {
+            return Err(if is_zero(header) { BadStructure::Zeros } else { BadStructure::Magic });
+        }
+        if get_u64(header, 8) != nonce {
+            return Err(BadStructure::Nonce);
+        }
+        let bytes = get_u32(header, 20) as usize * BLOCK_BYTES;
+        if bytes == 0 || bytes as u64 > SEGMENT_BYTES_MAX {
+            return Err(BadStructure::Field("blocks"));
+        }
+        Ok(bytes)
+    }
+
+    /// Verifies a whole page and returns its header; `bytes` may be longer.
+    pub fn parse(bytes: &[u8], nonce: u64) -> Result<PageHeader, BadStructure> {
+        let page_bytes = Self::page_bytes(bytes, nonce)?;
+        let page = bytes.get(..page_bytes).ok_or(BadStructure::Short)?;
+        if Self::checksum(page, nonce) != get_u32(page, HEADER_CHECKSUM_AT) {
+            return Err(BadStructure::Checksum);
+        }
+        let header = PageHeader {
+            index: get_u32(page, 16),
+            blocks: get_u32(page, 20),
+            body_bytes: get_u32(page, 24),
+            entry_count: get_u32(page, 28),
+            lsn: get_u64(page, 32),
+            time_ms: get_u64(page, 40),
+            position: get_u32(page, 48),
+        };
+        let used = PAGE_HEADER_BYTES + header.body_bytes as usize;
+        if block_round_up(used) != page_bytes {
+            Err(BadStructure::Field("body_bytes"))
+        } else if get_u64(page, 52) != 0 || !is_zero(&page[used..]) {
+            Err(BadStructure::Field("reserved"))
+        } else {
+            Ok(header)
+        }
+    }
+
+    fn checksum(page: &[u8], nonce: u64) -> u32 {
+        checksum_more(Seed::of(nonce).checksum(&page[..HEADER_CHECKSUM_AT]), &page[PAGE_HEADER_BYTES..])
+    }
+}
+
+/// The last block of a sealed segment's file (`storage-format.md`, Trailer).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trailer {
+    /// Number of the segment, as in its header.
+    pub segment_number: u32,
+    /// Nonce of the segment.
+    pub nonce: u64,
+    /// Where the footer's first page begins: the end of the last commit.
+    pub footer_position: u64,
+    /// Bytes of all pages.
+    pub footer_bytes: u64,
+    /// First sequence number in the segment.
+    pub first_lsn: u64,
+    /// Last sequence number in the segment.
+    pub last_lsn: u64,
+    /// Highest lineage id that was created in the segment; 0 if none.
+    pub highest_lineage: u64,
+    /// Entries in the segment, chunks included.
+    pub entry_count: u64,
+    /// Records (messages) that its appends add.
+    pub record_count: u64,
+    /// Pages of the footer.
+    pub page_count: u32,
+}
+
+impl Trailer {
+    /// Fills a block with the trailer.
+    pub fn encode(&self, block: &mut [u8]) {
+        assert_eq!(block.len(), TRAILER_BYTES, "the trailer fills one block");
+        assert!(self.problem().is_none(), "impossible trailer {self:?}");
+        block.fill(0);
+        block[..8].copy_from_slice(&TRAILER_MAGIC);
+        put_u32(block, 8, FORMAT_VERSION);
+        put_u32(block, 12, self.segment_number);
+        put_u64(block, 16, self.nonce);
+        put_u64(block, 24, self.footer_position);
+        put_u64(block, 32, self.footer_bytes);
+        put_u64(block, 40, self.first_lsn);
+        put_u64(block, 48, self.last_lsn);
+        put_u64(block, 56, self.highest_lineage);
+        put_u64(block, 64, self.entry_count);
+        put_u64(block, 72, self.record_count);
+        put_u32(block, 80, self.page_count);
+        let checksum = Seed::of(self.nonce).checksum(&block[..BLOCK_CHECKSUM_AT]);
+        put_u32(block, BLOCK_CHECKSUM_AT, checksum);
+    }
+
+    /// Reads the trailer of the segment with this nonce from the last block of its file.
+    pub fn parse(block: &[u8], nonce: u64) -> Result<Trailer, BadStructure> {
+        let block = check_block(block, &TRAILER_MAGIC, Some(Seed::of(nonce)))?;
+        if get_u64(block, 16) != nonce {
+            return Err(BadStructure::Nonce);
+        }
+        let trailer = Trailer {
+            segment_number: get_u32(block, 12),
+            nonce,
+            footer_position: get_u64(block, 24),
+            footer_bytes: get_u64(block, 32),
+            first_lsn: get_u64(block, 40),
+            last_lsn: get_u64(block, 48),
+            highest_lineage: get_u64(block, 56),
+            entry_count: get_u64(block, 64),
+            record_count: get_u64(block, 72),
+            page_count: get_u32(block, 80),
+        };
+        let reserved = get_u32(block, 84) != 0 || !is_zero(&block[88..BLOCK_CHECKSUM_AT]);
+        let problem = trailer.problem().or(reserved.then_some("reserved"));
+        problem.map_or(Ok(trailer), |name| Err(BadStructure::Field(name)))
+    }
+
+    fn problem(&self) -> Option<&'static str> {
+        let block = BLOCK_BYTES as u64;
+        if self.footer_position < u64::from(FIRST_COMMIT_POSITION)
+            || !self.footer_position.is_multiple_of(block)
+            || self.footer_position > SEGMENT_BYTES_MAX
+        {
+            Some("footer_position")
+        } else if !self.footer_bytes.is_multiple_of(block) || self.footer_bytes > SEGMENT_BYTES_MAX {
+            Some("footer_bytes")
+        } else if self.segment_number == 0 {
+            Some("segment_number")
+        } else if self.first_lsn == 0 || self.first_lsn > self.last_lsn.saturating_add(1) {
+            Some("first_lsn")
+        } else {
+            None
+        }
+    }
+}

@@ -1,0 +1,599 @@
+//! Opens a log: finds its segments, replays them, finds the end, refuses what is damaged.
+//!
+//! The recovery table of `storage-format.md` in code. Per segment, in list order: a segment that another one follows is
+//! complete: replayed from its footer, or scanned where it has no valid one; it must reach up to the first commit of the
+//! next. The last one is scanned up to the first commit that is not valid; if any commit of this or a later sequence
+//! number follows anywhere behind that, it is damage, else the end of the log. An I/O error is an error, never an end.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+
+use crate::limits::{BLOCK_BYTES, READ_BYTES_MAX};
+use crate::storage::appender::{Active, Appender, Resume};
+use crate::storage::buffer::Pool;
+use crate::storage::cache::Cache;
+use crate::storage::codec::{DecodeError, DecodeScratch, Entry};
+use crate::storage::device::{File, Mode, Store, read_exact};
+use crate::storage::event::{Event, EventContext};
+use crate::storage::file_name;
+use crate::storage::footer::{FooterBuilder, FooterProblem, read_footer};
+use crate::storage::format::{
+    BadStructure, FIRST_COMMIT_POSITION, SEGMENT_HEADER_BYTES, SegmentHeader, Trailer, is_zero,
+};
+use crate::storage::log::{Inner, LogOptions};
+use crate::storage::roll::{self, ReadySegment, Roller, SealJob};
+use crate::storage::scan::{StopReason, find_commit, parse_commit};
+use crate::storage::segment_list::{ListError, Listed, SegmentList};
+use crate::storage::segment_table::{Segment, SegmentTable};
+use crate::storage::waiters::{RoomWaiters, Signal, TicketWaiters};
+
+/// Bytes of zeros at the start of a new log's first segment, which nobody could make ahead.
+const FIRST_ZEROS_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Why a log does not open.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The device failed: says nothing about the data.
+    #[error("{path}: {what}: {source}")]
+    Io {
+        /// File, or directory.
+        path: String,
+        /// What was being done.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The segment list cannot be used.
+    #[error(transparent)]
+    List(#[from] ListError),
+    /// A newer version of the server wrote it.
+    #[error("{path} has format version {found}, newer than this server's")]
+    Newer {
+        /// The segment's file.
+        path: String,
+        /// Its version.
+        found: u32,
+    },
+    /// Acknowledged data is missing or changed.
+    #[error("{path}: damaged at position {position}: {what}; run `thalweg verify` on the data directory")]
+    Damaged {
+        /// The segment's file.
+        path: String,
+        /// Position in it.
+        position: u64,
+        /// What is wrong there.
+        what: String,
+    },
+}
+
+/// A last commit that was cut off because it was not complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TornTail {
+    /// The segment's file.
+    pub path: String,
+    /// Where the commit begins.
+    pub position: u64,
+    /// Bytes from there to the last one that is not zero.
+    pub bytes: u64,
+    /// What is wrong with it.
+    pub reason: StopReason,
+}
+
+/// What recovery found.
+#[derive(Clone, Debug, Default)]
+pub struct Recovered {
+    /// Segments that hold commits.
+    pub segments: u32,
+    /// Of these, replayed from their footer.
+    pub from_footers: u32,
+    /// Events handed to the visitor.
+    pub events: u64,
+    /// Sequence number of the last commit.
+    pub last_lsn: u64,
+    /// Highest lineage id ever created in the log, as far as the log knows.
+    pub highest_lineage: u64,
+    /// The torn last commit, if there was one.
+    pub torn: Option<TornTail>,
+}
+
+type Visit<'a> = dyn FnMut(&Event<'_>, EventContext) + 'a;
+
+/// See `Log::open`.
+pub(super) async fn open(
+    store: Rc<dyn Store>,
+    options: LogOptions,
+    visit: &mut Visit<'_>,
+) -> Result<(Inner, Recovered), OpenError> {
+    let list = match SegmentList::read(&*store).await? {
+        Some(list) => list,
+        None => {
+            refuse_orphans(&*store).await?;
+            SegmentList::default()
+        }
+    };
+    remove_garbage(&*store, &list).await?;
+    let mut recovery = Recovery {
+        store: &*store,
+        options: &options,
+        table: SegmentTable::default(),
+        recovered: Recovered { highest_lineage: list.lineage, ..Recovered::default() },
+        last_time_ms: 0,
+        epoch: 0,
+        active: None,
+        marked: true,
+        seals: VecDeque::new(),
+    };
+    let unused = recovery.open_segments(&list).await?;
+    recovery.replay(visit).await?;
+    let Recovery { table, recovered, last_time_ms, epoch, active, marked, seals, .. } = recovery;
+    let (list, ready) = ready_segment(&*store, &options, list, unused, active.is_none()).await?;
+
+    let pool = Pool::default();
+    let resume = Resume {
+        active,
+        next_lsn: recovered.last_lsn + 1,
+        last_time_ms,
+        epoch: epoch + 1,
+        highest_lineage: recovered.highest_lineage,
+    };
+    let mut appender = Appender::new(&options, pool.clone(), resume);
+    if marked {
+        appender.set_marked();
+    }
+    let mut tickets = TicketWaiters::default();
+    tickets.start(recovered.last_lsn);
+    let inner = Inner {
+        store: Rc::clone(&store),
+        cache: RefCell::new(Cache::new(options.cache_bytes, pool.clone())),
+        options,
+        table: RefCell::new(table),
+        appender: RefCell::new(appender),
+        roller: Roller::new(list, ready, seals),
+        pool,
+        durable: Cell::new(recovered.last_lsn),
+        latch: RefCell::new(None),
+        latched: Cell::new(false),
+        stopping: Cell::new(false),
+        publisher: RefCell::new(None),
+        tickets: RefCell::new(tickets),
+        room: RoomWaiters::default(),
+        work: Signal::default(),
+        idle: Signal::default(),
+        running: Cell::new(0),
+        ended: Signal::default(),
+        stop: Signal::default(),
+    };
+    Ok((inner, recovered))
+}
+
+/// Without a list there must be no commits: a segment gets its header only after it is listed.
+async fn refuse_orphans(store: &dyn Store) -> Result<(), OpenError> {
+    for name in list_files(store).await? {
+        if !file_name::is_segment(&name) {
+            continue;
+        }
+        let file = open_file(store, &name, Mode::Read).await?;
+        let len = file.len().await.map_err(|source| io_error(store, &name, "reading its length", source))?;
+        if len >= SEGMENT_HEADER_BYTES as u64 {
+            let block = read_block(store, &*file, &name, 0).await?;
+            if SegmentHeader::parse(&block).is_ok() {
+                let what = "it holds data but there is no segment list that names it".to_string();
+                return Err(damaged(store, &name, 0, what));
+            }
+        }
+        file.close().await;
+    }
+    Ok(())
+}
+
+async fn remove_garbage(store: &dyn Store, list: &SegmentList) -> Result<(), OpenError> {
+    for name in list_files(store).await? {
+        if roll::is_garbage(&name, list) {
+            store.remove(&name).await.map_err(|source| io_error(store, &name, "removing it", source))?;
+        }
+    }
+    Ok(())
+}
+
+async fn list_files(store: &dyn Store) -> Result<Vec<String>, OpenError> {
+    store.list().await.map_err(|source| io_error(store, "", "listing the directory", source))
+}
+
+/// The segment that the log goes on in when the active one is full: listed already, or made now if there is none at all.
+async fn ready_segment(
+    store: &dyn Store,
+    options: &LogOptions,
+    mut list: SegmentList,
+    unused: Option<(Listed, u64)>,
+    needed: bool,
+) -> Result<(SegmentList, Option<ReadySegment>), OpenError> {
+    if let Some((listed, bytes)) = unused {
+        let file = open_file(store, &listed.name, options.write_mode()).await?;
+        return Ok((list, Some(ReadySegment { listed, file, bytes })));
+    }
+    if !needed {
+        return Ok((list, None));
+    }
+    let bytes = options.segment_bytes;
+    let listed = Listed::own(roll::next_number(&list, options.log_id), options.log_id);
+    let name = listed.name.clone();
+    let problem = |source| io_error(store, &name, "making the first segment", source);
+    let file = roll::create(store, &listed, bytes).await.map_err(problem)?;
+    let mut position = 0;
+    while position < bytes.min(FIRST_ZEROS_BYTES) {
+        position = roll::zeros_at(&*file, position, bytes).await.map_err(problem)?;
+    }
+    let mode = options.write_mode();
+    let ready = roll::finish(store, file, listed, bytes, mode, &mut list).await.map_err(problem)?;
+    Ok((list, Some(ready)))
+}
+
+struct Recovery<'a> {
+    store: &'a dyn Store,
+    options: &'a LogOptions,
+    table: SegmentTable,
+    recovered: Recovered,
+    last_time_ms: u64,
+    epoch: u64,
+    active: Option<Active>,
+    /// Whether the last commit is a mark, or there is none.
+    marked: bool,
+    seals: VecDeque<SealJob>,
+}
+
+/// Where the scan of a segment ended.
+struct Scanned {
+    position: u64,
+    reason: StopReason,
+    footer: FooterBuilder,
+}
+
+impl Recovery<'_> {
+    /// Opens every listed segment that has a header. Returns the one that has none yet: the last one at most.
+    async fn open_segments(&mut self, list: &SegmentList) -> Result<Option<(Listed, u64)>, OpenError> {
+        for (index, listed) in list.segments.iter().enumerate() {
+            let name = &listed.name;
+            let file = open_file(self.store, name, Mode::Read).await?;
+            let len = file.len().await.map_err(|source| self.io(name, "reading its length", source))?;
+            if len < 2 * BLOCK_BYTES as u64 || !len.is_multiple_of(BLOCK_BYTES as u64) {
+                return Err(self.damaged(name, 0, format!("the file is {len} bytes long")));
+            }
+            let block = read_block(self.store, &*file, name, 0).await?;
+            match SegmentHeader::parse(&block) {
+                Ok(header) => self.check_header(listed, &header, len)?,
+                Err(BadStructure::NewerVersion(found)) => {
+                    return Err(OpenError::Newer { path: self.store.path_of(name), found });
+                }
+                Err(problem) => {
+                    let last = index + 1 == list.segments.len() && listed.log_id == self.options.log_id;
+                    let begun = !is_zero(&read_block(self.store, &*file, name, BLOCK_BYTES as u64).await?);
+                    // Commits follow only once the header is durable: a header that is missing or torn, and nothing behind it,
+                    // is a segment that was not used yet.
+                    if !last || begun {
+                        return Err(self.damaged(name, 0, format!("segment header: {problem}")));
+                    }
+                    file.close().await;
+                    return Ok(Some((listed.clone(), len)));
+                }
+            }
+            let header = SegmentHeader::parse(&block).expect("just parsed");
+            self.epoch = self.epoch.max(header.epoch);
+            self.table.push(Segment { listed: listed.clone(), header, file });
+        }
+        Ok(None)
+    }
+
+    fn check_header(&self, listed: &Listed, header: &SegmentHeader, len: u64) -> Result<(), OpenError> {
+        let what = if header.segment_number != listed.number || header.log_id != listed.log_id {
+            let (number, log_id) = (header.segment_number, header.log_id);
+            format!(
+                "it is segment {number} of log {log_id}, the list says {} of {}",
+                listed.number, listed.log_id
+            )
+        } else if header.segment_bytes != len {
+            format!("it is {len} bytes long, its header says {}", header.segment_bytes)
+        } else {
+            return Ok(());
+        };
+        Err(self.damaged(&listed.name, 0, what))
+    }
+
+    async fn replay(&mut self, visit: &mut Visit<'_>) -> Result<(), OpenError> {
+        let mut scratch = DecodeScratch::default();
+        let count = self.table.len() as u32;
+        self.recovered.segments = count;
+        for index in 0..count {
+            let segment = Rc::clone(self.table.get(index));
+            let following = (index + 1 < count)
+                .then(|| Rc::clone(self.table.get(index + 1)))
+                .filter(|following| following.listed.log_id == segment.listed.log_id);
+            let own_last = following.is_none() && segment.listed.log_id == self.options.log_id;
+            let from_footer = match own_last {
+                true => None,
+                false => self.replay_footer(index, &segment, &mut scratch, visit).await?,
+            };
+            let last_lsn = if let Some(last_lsn) = from_footer {
+                self.recovered.from_footers += 1;
+                self.marked = false;
+                last_lsn
+            } else {
+                let scanned = self.scan(index, &segment, &mut scratch, visit).await?;
+                let last_lsn = scanned.footer.last_lsn();
+                self.end_of_scan(index, &segment, scanned, following.is_some(), own_last).await?;
+                last_lsn
+            };
+            if let Some(following) = following
+                && last_lsn + 1 != following.header.first_lsn
+            {
+                let first = following.header.first_lsn;
+                let what = format!("it ends with commit {last_lsn}, the next segment begins with {first}");
+                return Err(self.damaged(&segment.listed.name, 0, what));
+            }
+        }
+        Ok(())
+    }
+
+    /// Replays a segment from its footer and returns its last sequence number; `None` if it has no valid footer.
+    async fn replay_footer(
+        &mut self,
+        index: u32,
+        segment: &Rc<Segment>,
+        scratch: &mut DecodeScratch,
+        visit: &mut Visit<'_>,
+    ) -> Result<Option<u64>, OpenError> {
+        let (name, nonce) = (&segment.listed.name, segment.header.nonce);
+        let end = segment.header.segment_bytes - BLOCK_BYTES as u64;
+        let block = read_block(self.store, &*segment.file, name, end).await?;
+        let Ok(trailer) = Trailer::parse(&block, nonce) else { return Ok(None) };
+        let footer_end = trailer.footer_position.checked_add(trailer.footer_bytes);
+        let numbers = (trailer.segment_number, trailer.first_lsn);
+        if footer_end.is_none_or(|footer_end| footer_end > end)
+            || numbers != (segment.header.segment_number, segment.header.first_lsn)
+        {
+            return Ok(None);
+        }
+        let mut footer = Vec::with_capacity(trailer.footer_bytes as usize);
+        while (footer.len() as u64) < trailer.footer_bytes {
+            let position = trailer.footer_position + footer.len() as u64;
+            let len = (trailer.footer_bytes - footer.len() as u64).min(READ_BYTES_MAX as u64) as usize;
+            let read = read_exact(&*segment.file, position, len).await;
+            footer.extend_from_slice(&read.map_err(|source| self.io(name, "reading its footer", source))?);
+            glommio::executor().yield_if_needed().await;
+        }
+        // Nothing may be visited twice: the pages are verified before the first event is handed out.
+        if !pages_are_valid(&footer, nonce) {
+            return Ok(None);
+        }
+        let Recovery { table, recovered, last_time_ms, .. } = self;
+        let index_of = |number| table.index_of(segment.listed.log_id, number);
+        let mut seen = |entry: &Entry<'_>, context: EventContext| {
+            *last_time_ms = (*last_time_ms).max(context.time_ms);
+            deliver(recovered, entry, context, visit);
+        };
+        match read_footer(&footer, &trailer, index, &index_of, scratch, &mut seen) {
+            Ok(()) => {}
+            Err(FooterProblem::Record(problem)) => {
+                let what = format!("the footer's checksums hold, but: {problem}");
+                return Err(self.damaged(name, trailer.footer_position, what));
+            }
+            Err(problem) => return Err(self.damaged(name, trailer.footer_position, problem.to_string())),
+        }
+        self.recovered.highest_lineage = self.recovered.highest_lineage.max(trailer.highest_lineage);
+        self.recovered.last_lsn = self.recovered.last_lsn.max(trailer.last_lsn);
+        Ok(Some(trailer.last_lsn))
+    }
+
+    /// Replays a segment from its commits, up to the first one that is not valid.
+    async fn scan(
+        &mut self,
+        index: u32,
+        segment: &Rc<Segment>,
+        scratch: &mut DecodeScratch,
+        visit: &mut Visit<'_>,
+    ) -> Result<Scanned, OpenError> {
+        let header = &segment.header;
+        let mut window = Window::new(segment);
+        let mut footer = FooterBuilder::new(header);
+        let mut position = u64::from(FIRST_COMMIT_POSITION);
+        let mut expected = header.first_lsn;
+        let reason = loop {
+            let bytes = window.at(position, BLOCK_BYTES).await;
+            let bytes = bytes.map_err(|source| self.io(&segment.listed.name, "reading it", source))?;
+            if bytes.is_empty() {
+                break StopReason::Zeros;
+            }
+            let mut parsed = parse_commit(bytes, header.nonce, Some(expected));
+            if let Err(StopReason::Short { commit_bytes }) = parsed {
+                let bytes = window.at(position, commit_bytes).await;
+                let bytes = bytes.map_err(|source| self.io(&segment.listed.name, "reading it", source))?;
+                parsed = parse_commit(bytes, header.nonce, Some(expected));
+            }
+            let commit = match parsed {
+                Ok(commit) => commit,
+                Err(reason) => break reason,
+            };
+            let context = commit.context();
+            footer.commit(context.lsn, context.time_ms);
+            let Recovery { table, recovered, .. } = self;
+            let index_of = |number| table.index_of(segment.listed.log_id, number);
+            for raw in commit.raw_entries() {
+                // Positions are smaller than 4 GiB.
+                let decoded = raw.decode(index, position as u32, &index_of, scratch);
+                let entry =
+                    decoded.map_err(|problem| undecodable(self.store, segment, position, &problem))?;
+                footer.scanned(&raw, &entry);
+                if let Entry::Event(event) = &entry {
+                    footer.count(event);
+                }
+                deliver(recovered, &entry, context, visit);
+            }
+            self.last_time_ms = self.last_time_ms.max(context.time_ms);
+            self.marked = commit.header.is_mark();
+            self.recovered.last_lsn = self.recovered.last_lsn.max(context.lsn);
+            position += commit.commit_bytes() as u64;
+            expected += 1;
+            glommio::executor().yield_if_needed().await;
+        };
+        // A segment without commits still says where its log stands.
+        self.recovered.last_lsn = self.recovered.last_lsn.max(footer.last_lsn());
+        Ok(Scanned { position, reason, footer })
+    }
+
+    /// Tells the end of the log from damage, and goes on from there.
+    async fn end_of_scan(
+        &mut self,
+        index: u32,
+        segment: &Rc<Segment>,
+        scanned: Scanned,
+        is_followed: bool,
+        own_last: bool,
+    ) -> Result<(), OpenError> {
+        let Scanned { position, reason, footer } = scanned;
+        let due = footer.last_lsn() + 1;
+        let rest = self.look_behind(segment, position, due).await?;
+        let name = &segment.listed.name;
+        if let Some(later) = rest.later_commit {
+            let what = format!("commit {due} is due there ({reason}), and a later commit stands at {later}");
+            return Err(self.damaged(name, position, what));
+        }
+        if own_last {
+            if rest.used_bytes > 0 {
+                let path = self.store.path_of(name);
+                self.recovered.torn = Some(TornTail { path, position, bytes: rest.used_bytes, reason });
+            }
+            let file = open_file(self.store, name, self.options.write_mode()).await?;
+            self.table.replace_file(index, file).close().await;
+            self.active = Some(Active { index, header: segment.header, position, footer });
+        } else if is_followed && segment.listed.log_id == self.options.log_id {
+            // A crash came between the roll and the seal: the footer is made up for.
+            let file = open_file(self.store, name, self.options.write_mode()).await?;
+            self.table.replace_file(index, file).close().await;
+            self.seals.push_back(SealJob { segment: index, footer });
+        }
+        Ok(())
+    }
+
+    /// Looks at everything behind `position`: for commits from `due` on, and for anything at all.
+    async fn look_behind(&self, segment: &Segment, position: u64, due: u64) -> Result<Rest, OpenError> {
+        let mut rest = Rest { later_commit: None, used_bytes: 0 };
+        let end = segment.header.segment_bytes;
+        let mut at = position;
+        while at < end {
+            let len = (end - at).min(READ_BYTES_MAX as u64) as usize;
+            let read = read_exact(&*segment.file, at, len).await;
+            let bytes = read.map_err(|source| self.io(&segment.listed.name, "reading it", source))?;
+            if !is_zero(&bytes) {
+                let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1);
+                rest.used_bytes = at + used - position;
+                // The commit at `position` itself is the one that is not valid.
+                let skip = if at == position { BLOCK_BYTES.min(len) } else { 0 };
+                if let Some(found) = find_commit(&bytes[skip..], segment.header.nonce, due) {
+                    rest.later_commit = Some(at + (skip + found) as u64);
+                    return Ok(rest);
+                }
+            }
+            at += len as u64;
+            glommio::executor().yield_if_needed().await;
+        }
+        Ok(rest)
+    }
+
+    fn io(&self, name: &str, what: &'static str, source: io::Error) -> OpenError {
+        io_error(self.store, name, what, source)
+    }
+
+    fn damaged(&self, name: &str, position: u64, what: String) -> OpenError {
+        damaged(self.store, name, position, what)
+    }
+}
+
+/// What stands behind the last valid commit.
+struct Rest {
+    later_commit: Option<u64>,
+    used_bytes: u64,
+}
+
+fn deliver(recovered: &mut Recovered, entry: &Entry<'_>, context: EventContext, visit: &mut Visit<'_>) {
+    if let Entry::Event(event) = entry {
+        recovered.events += 1;
+        if let Event::StreamCreated(created) = event {
+            recovered.highest_lineage = recovered.highest_lineage.max(created.lineage);
+        }
+        visit(event, context);
+    }
+}
+
+fn pages_are_valid(footer: &[u8], nonce: u64) -> bool {
+    use crate::storage::format::PageHeader;
+    let mut rest = footer;
+    while !rest.is_empty() {
+        let Ok(header) = PageHeader::parse(rest, nonce) else { return false };
+        rest = &rest[header.blocks as usize * BLOCK_BYTES..];
+    }
+    true
+}
+
+/// A sliding view of a segment for the scan.
+struct Window<'a> {
+    segment: &'a Segment,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Window<'a> {
+    fn new(segment: &'a Segment) -> Window<'a> {
+        Window { segment, start: 0, bytes: Vec::new() }
+    }
+
+    /// At least `len` bytes at `position`, or all up to the end of the file.
+    async fn at(&mut self, position: u64, len: usize) -> io::Result<&[u8]> {
+        let file_end = self.segment.header.segment_bytes;
+        let wanted_end = (position + len as u64).next_multiple_of(BLOCK_BYTES as u64).min(file_end);
+        if wanted_end > self.start + self.bytes.len() as u64 || position < self.start {
+            self.bytes.drain(..((position - self.start) as usize).min(self.bytes.len()));
+            self.start = position;
+            while self.start + (self.bytes.len() as u64) < wanted_end {
+                let at = self.start + self.bytes.len() as u64;
+                let read =
+                    read_exact(&*self.segment.file, at, (file_end - at).min(READ_BYTES_MAX as u64) as usize);
+                self.bytes.extend_from_slice(&read.await?);
+            }
+        }
+        Ok(&self.bytes[(position - self.start) as usize..])
+    }
+}
+
+async fn open_file(store: &dyn Store, name: &str, mode: Mode) -> Result<Rc<dyn File>, OpenError> {
+    match store.open(name, mode).await {
+        Ok(file) => Ok(file),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
+            Err(damaged(store, name, 0, "the segment list names it, but it does not exist".to_string()))
+        }
+        Err(source) => Err(io_error(store, name, "opening it", source)),
+    }
+}
+
+async fn read_block(
+    store: &dyn Store,
+    file: &dyn File,
+    name: &str,
+    position: u64,
+) -> Result<Vec<u8>, OpenError> {
+    let read = read_exact(file, position, BLOCK_BYTES).await;
+    read.map(|bytes| bytes.to_vec()).map_err(|source| io_error(store, name, "reading it", source))
+}
+
+fn io_error(store: &dyn Store, name: &str, what: &'static str, source: io::Error) -> OpenError {
+    OpenError::Io { path: store.path_of(name), what, source }
+}
+
+fn damaged(store: &dyn Store, name: &str, position: u64, what: String) -> OpenError {
+    OpenError::Damaged { path: store.path_of(name), position, what }
+}
+
+fn undecodable(store: &dyn Store, segment: &Segment, position: u64, problem: &DecodeError) -> OpenError {
+    let what = format!("the commit's checksums hold, but an entry cannot be decoded: {problem}");
+    damaged(store, &segment.listed.name, position, what)
+}
