@@ -1,0 +1,339 @@
+//! What survives a stop, a kill, a change of `--shards`, and damage to files.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use common::{DataDir, JSON, Server, TEXT};
+
+/// Everything that a client can see of a stream.
+fn face(server: &Server, path: &str, content_type: &str) -> Vec<String> {
+    let stream = server.stream(path, content_type);
+    let head = stream.request("HEAD").send();
+    let mut face = vec![path.to_owned(), head.status.to_string()];
+    if head.status == 200 {
+        for header in
+            ["stream-next-offset", "content-type", "stream-closed", "stream-ttl", "stream-expires-at"]
+        {
+            face.push(format!("{header}: {:?}", head.header(header)));
+        }
+        let read = stream.get("offset=-1").expect(200);
+        face.push(format!("etag: {:?}", read.header("etag")));
+        face.push(String::from_utf8_lossy(&stream.read()).into_owned());
+    }
+    face
+}
+
+/// Makes some of everything; returns the streams' paths with their types.
+fn populate(server: &Server) -> Vec<(String, &'static str)> {
+    let mut made = Vec::new();
+    for bucket in ["alpha", "beta"] {
+        server.request("PUT", format!("/{bucket}")).expect(201);
+        for n in 0..6 {
+            let stream = server.stream(&format!("/{bucket}/s{n}"), if n % 2 == 0 { TEXT } else { JSON });
+            stream.put().header("Stream-TTL", "3600").expect(201);
+            for m in 0..10 {
+                stream.append(format!("[{n},{m}]"));
+            }
+            stream.batch(&["1", "2", "3"]);
+            if n == 2 {
+                stream.close();
+            }
+            if n == 4 {
+                stream.delete();
+            }
+            made.push((stream.path.clone(), if n % 2 == 0 { TEXT } else { JSON }));
+        }
+    }
+    for n in 0..6 {
+        let stream = server.stream(&format!("/v1/stream/a/b{n}/\u{63}"), TEXT);
+        stream
+            .put()
+            .header("Stream-Expires-At", "2099-01-01T00:00:00Z")
+            .body(format!("flat {n}"))
+            .expect(201);
+        made.push((stream.path.clone(), TEXT));
+    }
+    made
+}
+
+fn faces(server: &Server, made: &[(String, &'static str)]) -> Vec<Vec<String>> {
+    made.iter().map(|(path, content_type)| face(server, path, content_type)).collect()
+}
+
+#[test]
+fn everything_survives_stops_and_kills() {
+    let dir = DataDir::new();
+    let server = Server::start_in(&dir, &[]);
+    let made = populate(&server);
+    let before = faces(&server, &made);
+    server.stop();
+    let server = Server::start_in(&dir, &[]);
+    assert_eq!(faces(&server, &made), before, "after a stop");
+    server.kill();
+    let server = Server::start_in(&dir, &[]);
+    assert_eq!(faces(&server, &made), before, "after a kill");
+    for bucket in ["alpha", "beta"] {
+        assert_eq!(server.request("GET", format!("/{bucket}")).expect(200).json()["streams"], 5);
+    }
+    // It goes on as if nothing had been.
+    server.stream("/alpha/s0", TEXT).append("more");
+    server.stream("/alpha/s2", TEXT).post("more").expect(409);
+    server.stop();
+}
+
+#[test]
+fn the_start_line_tells_what_was_recovered() {
+    let dir = DataDir::new();
+    let server = Server::start_in(&dir, &[]);
+    let first = server.create("one", TEXT);
+    first.batch(&["a"; 100]);
+    server.create("two", JSON).append("[1,2,3]");
+    server.stop();
+    let server = Server::start_in(&dir, &[]);
+    let line = server.start_line().to_owned();
+    assert!(line.contains("2 streams") && line.contains("103 records"), "{line}");
+    assert!(line.contains(&server.address().to_string()), "{line}");
+    assert!(line.contains(dir.path().to_str().expect("a test path is text")), "{line}");
+}
+
+#[test]
+fn decision_22_producers_survive() {
+    let dir = DataDir::new();
+    let server = Server::start_in(&dir, &["--segment-bytes", "1048576"]);
+    let path = server.create("producers", JSON).path;
+    let mut originals = Vec::new();
+    {
+        let stream = server.stream(&path, JSON);
+        for seq in 0..100 {
+            // Large enough that the earlier ones lie in sealed segments.
+            let body = format!("[\"{}\",{seq}]", "x".repeat(50_000));
+            originals.push(stream.produce("p", 2, seq, body).expect(200));
+            stream.produce("q", 0, seq, "7").expect(200);
+        }
+    }
+    for round in 0..3 {
+        let server = Server::start_in(&dir, &["--segment-bytes", "1048576"]);
+        let stream = server.stream(&path, JSON);
+        for (seq, original) in originals.iter().enumerate() {
+            let again = stream.produce("p", 2, seq as u64, "0").expect(204);
+            assert_eq!(again.next_offset(), original.next_offset(), "round {round}, sequence {seq}");
+            assert_eq!(again.header("stream-record-start"), original.header("stream-record-start"));
+            assert_eq!(again.header("stream-record-next"), original.header("stream-record-next"));
+        }
+        stream.produce("p", 1, 0, "0").expect(403);
+        let gap = stream.produce("p", 2, 200, "0").expect(409);
+        assert_eq!(gap.header("producer-expected-seq"), Some("100"));
+        if round == 0 {
+            server.kill();
+        } else {
+            server.stop();
+        }
+    }
+}
+
+#[test]
+fn decision_23_stream_seq_survives() {
+    let dir = DataDir::new();
+    let server = Server::start_in(&dir, &[]);
+    let stream = server.create("seq", TEXT);
+    stream.post("x").header("Stream-Seq", "m").expect(204);
+    let path = stream.path.clone();
+    server.kill();
+    let server = Server::start_in(&dir, &[]);
+    let stream = server.stream(&path, TEXT);
+    stream.post("x").header("Stream-Seq", "m").expect(409);
+    stream.post("x").header("Stream-Seq", "l").expect(409);
+    stream.post("x").header("Stream-Seq", "n").expect(204);
+}
+
+#[test]
+fn decision_8_lineages_are_not_reused_after_a_kill() {
+    let dir = DataDir::new();
+    let mut seen = std::collections::BTreeSet::new();
+    let mut old = Vec::new();
+    for round in 0..4 {
+        let server = Server::start_in(&dir, &[]);
+        for n in 0..8 {
+            let stream = server.create(&format!("s{n}"), TEXT);
+            let token = stream.append("x");
+            assert!(seen.insert(token.clone()), "round {round}: {token} came twice");
+            for token in &old {
+                assert_eq!(stream.get(&format!("offset={token}")).send().status, 410, "{token}");
+            }
+            stream.delete();
+        }
+        old = seen.iter().cloned().collect();
+        if round % 2 == 0 { server.kill() } else { server.stop() }
+    }
+}
+
+#[test]
+fn decision_25_a_deleted_stream_stays_deleted() {
+    let dir = DataDir::new();
+    for round in 0..5 {
+        let server = Server::start_in(&dir, &[]);
+        let stream = server.create("deleted", TEXT);
+        stream.append(format!("{round}"));
+        stream.delete();
+        let path = stream.path.clone();
+        server.kill();
+        let server = Server::start_in(&dir, &[]);
+        server.stream(&path, TEXT).request("HEAD").expect(404);
+        server.stop();
+    }
+}
+
+#[test]
+fn buckets_survive_and_so_do_their_deletions() {
+    let dir = DataDir::new();
+    let server = Server::start_in(&dir, &["--shards", "3"]);
+    for bucket in ["kept", "gone", "again"] {
+        server.request("PUT", format!("/{bucket}")).expect(201);
+    }
+    server.request("DELETE", "/gone").expect(204);
+    server.request("DELETE", "/again").expect(204);
+    server.request("PUT", "/again").expect(201);
+    server.stream("/again/s", TEXT).put().expect(201);
+    server.kill();
+    let server = Server::start_in(&dir, &["--shards", "3"]);
+    server.request("GET", "/kept").expect(200);
+    server.request("GET", "/gone").expect(404);
+    assert_eq!(server.request("GET", "/again").expect(200).json()["streams"], 1);
+}
+
+#[test]
+fn the_number_of_shards_may_change() {
+    let dir = DataDir::new();
+    let server = Server::start_in(&dir, &["--shards", "1"]);
+    let made = populate(&server);
+    let before = faces(&server, &made);
+    let deleted = server.create("lived", TEXT);
+    let token = deleted.append("x");
+    deleted.delete();
+    server.stop();
+    for (round, shards) in ["2", "3", "1", "4", "4", "2"].into_iter().enumerate() {
+        let server = Server::start_in(&dir, &["--shards", shards]);
+        assert_eq!(faces(&server, &made), before, "with {shards} shards");
+        for bucket in ["alpha", "beta"] {
+            assert_eq!(server.request("GET", format!("/{bucket}")).expect(200).json()["streams"], 5);
+            let page = server.request("GET", format!("/{bucket}/streams")).expect(200).json();
+            assert_eq!(page["stream_count"], 5);
+        }
+        // What is written after a change counts as well.
+        let stream = server.create(&format!("round-{round}"), TEXT);
+        stream.append(format!("{round}"));
+        for earlier in 0..=round {
+            assert_eq!(
+                server.stream(&format!("/test/round-{earlier}"), TEXT).read_text(),
+                earlier.to_string()
+            );
+        }
+        // Lineages stay known across the change: a token of an earlier life is gone, not malformed.
+        let lived = server.create("lived", TEXT);
+        assert_eq!(lived.get(&format!("offset={token}")).send().status, 410);
+        lived.delete();
+        if round % 2 == 0 { server.stop() } else { server.kill() }
+    }
+}
+
+#[test]
+fn offsets_and_pages_survive_many_segments() {
+    let dir = DataDir::new();
+    let flags = ["--segment-bytes", "1048576", "--shards", "2", "--cache-bytes", "0"];
+    let mut expected = vec![String::new(); 4];
+    for round in 0..4 {
+        let server = Server::start_in(&dir, &flags);
+        let prefix = server.prefix();
+        for (n, expected) in expected.iter_mut().enumerate() {
+            let stream = server.stream(&format!("{prefix}s{n}"), TEXT);
+            stream.put().expect(if round == 0 { 201 } else { 200 });
+            for m in 0..20 {
+                let text = format!("{round}.{n}.{m}:{};", "y".repeat(30_000 * (m % 3)));
+                stream.append(&text);
+                expected.push_str(&text);
+            }
+            assert!(stream.read_text() == *expected, "round {round}, stream {n}");
+        }
+        if round % 2 == 0 { server.kill() } else { server.stop() }
+    }
+    assert!(segments(&dir.path()).len() > 8, "the test wrote too few segments");
+}
+
+/// Every segment file below a directory.
+fn segments(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).expect("a directory can be read") {
+        let path = entry.expect("a directory can be read").path();
+        if path.is_dir() {
+            found.extend(segments(&path));
+        } else if path.extension().is_some_and(|extension| extension == "log") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_flipped_byte_in_a_sealed_segment_is_damage_and_is_named() {
+    let dir = DataDir::new();
+    let flags = ["--segment-bytes", "1048576", "--shards", "1"];
+    let server = Server::start_in(&dir, &flags);
+    let stream = server.create("damaged", TEXT);
+    for _ in 0..60 {
+        stream.append("z".repeat(50_000));
+    }
+    server.stop();
+    let sealed = segments(&dir.path()).remove(0);
+    let mut bytes = std::fs::read(&sealed).expect("a segment can be read");
+    // The header of the segment: everything in it is checked before anything else.
+    bytes[16] ^= 1;
+    std::fs::write(&sealed, &bytes).expect("a segment can be written");
+    let ended = match Server::try_start(&dir, &flags) {
+        Ok(server) => panic!("it started over damage: {}", server.start_line()),
+        Err(ended) => ended,
+    };
+    assert!(!ended.status.success());
+    let name = sealed.file_name().expect("a segment has a name").to_string_lossy().into_owned();
+    assert!(ended.errors.contains(&name), "{}", ended.errors);
+    assert!(ended.errors.contains("thalweg verify"), "{}", ended.errors);
+    // Nothing was changed by the attempt: mended, it starts.
+    bytes[16] ^= 1;
+    std::fs::write(&sealed, &bytes).expect("a segment can be written");
+    let server = Server::start_in(&dir, &flags);
+    assert_eq!(server.stream("/test/damaged", TEXT).read().len(), 60 * 50_000);
+}
+
+#[test]
+fn a_flipped_payload_byte_is_never_served() {
+    let dir = DataDir::new();
+    let flags = ["--segment-bytes", "1048576", "--shards", "1", "--cache-bytes", "0"];
+    let server = Server::start_in(&dir, &flags);
+    let stream = server.create("payload", TEXT);
+    for _ in 0..60 {
+        stream.append("q".repeat(50_000));
+    }
+    server.stop();
+    let sealed = segments(&dir.path()).remove(0);
+    let mut bytes = std::fs::read(&sealed).expect("a segment can be read");
+    let at =
+        bytes.windows(1000).position(|window| window.iter().all(|&byte| byte == b'q')).expect("the payload");
+    bytes[at + 500] ^= 1;
+    std::fs::write(&sealed, &bytes).expect("a segment can be written");
+    // Footers are read at the start, not data: it may start; then the damage must show when it is read.
+    let Ok(server) = Server::try_start(&dir, &flags) else { return };
+    let mut connection = server.connect();
+    let mut offset = "-1".to_owned();
+    loop {
+        let request = server.stream("/test/payload", TEXT).get(&format!("offset={offset}"));
+        // A read that fails in its middle has no other way to say so than to end the connection.
+        let Some(page) = connection.try_read_after(&request) else { break };
+        if page.status >= 500 {
+            break;
+        }
+        assert!(page.body.iter().all(|&byte| byte == b'q'), "a damaged byte was served");
+        assert_eq!(page.header("stream-up-to-date"), None, "the damage went unnoticed");
+        offset = page.next_offset();
+    }
+}
