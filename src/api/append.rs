@@ -136,7 +136,10 @@ impl<'a> Controls<'a> {
             ));
         }
         if controls.has_body && controls.content_type.is_none() {
-            return Err(Problem::fixed(Code::ContentTypeRequired, "an append with a body needs Content-Type"));
+            return Err(Problem::fixed(
+                Code::ContentTypeRequired,
+                "an append with a body needs Content-Type",
+            ));
         }
         Ok(controls)
     }
@@ -144,10 +147,10 @@ impl<'a> Controls<'a> {
     /// The checks of decision 7 from the stale epoch on, short of the body itself.
     pub fn check(&self, stream: &Stream) -> Result<(), Rejected> {
         let verdict = self.producer.map(|claim| {
-            let state = stream.producers.state(claim.id).map(|state| producer::ProducerState {
-                epoch: state.epoch,
-                last_seq: state.last_seq,
-            });
+            let state = stream
+                .producers
+                .state(claim.id)
+                .map(|state| producer::ProducerState { epoch: state.epoch, last_seq: state.last_seq });
             (claim, state, producer::decide(state, claim.epoch, claim.seq))
         });
         match verdict {
@@ -165,7 +168,9 @@ impl<'a> Controls<'a> {
             }
             return Err(self.conflict(stream, Problem::fixed(Code::StreamClosed, "the stream is closed")));
         }
-        if self.has_body && !self.content_type.is_some_and(|sent| headers::media_type_eq(sent, &stream.content_type.bytes)) {
+        if self.has_body
+            && !self.content_type.is_some_and(|sent| headers::media_type_eq(sent, &stream.content_type.bytes))
+        {
             let message = "the content type differs from the stream's";
             return Err(self.conflict(stream, Problem::fixed(Code::ContentTypeMismatch, message)));
         }
@@ -175,7 +180,8 @@ impl<'a> Controls<'a> {
                 return Err(Rejected::Plain(Problem::fixed(Code::InvalidEpochSeq, message)));
             }
             Some((_, _, Verdict::Gap { expected })) => {
-                let problem = Problem::fixed(Code::ProducerSeqGap, "a sequence number of the producer is missing");
+                let problem =
+                    Problem::fixed(Code::ProducerSeqGap, "a sequence number of the producer is missing");
                 return Err(Rejected::Expected(problem, expected));
             }
             Some((_, None, _)) if stream.producers.len() >= crate::limits::PRODUCERS_PER_STREAM_MAX => {
@@ -221,10 +227,8 @@ impl<'a> Controls<'a> {
 }
 
 fn parse_record_match(value: &[u8]) -> Result<u64, Problem> {
-    digits::parse_u64(value).ok_or(Problem::fixed(
-        Code::InvalidRecordMatch,
-        "Stream-Record-Match is a non-negative integer",
-    ))
+    digits::parse_u64(value)
+        .ok_or(Problem::fixed(Code::InvalidRecordMatch, "Stream-Record-Match is a non-negative integer"))
 }
 
 impl Api {
@@ -355,7 +359,8 @@ impl Api {
                 }
             }),
             Rejected::Fenced(current) => {
-                let problem = Problem::fixed(Code::StaleEpoch, "the producer's epoch is older than its present one");
+                let problem =
+                    Problem::fixed(Code::StaleEpoch, "the producer's epoch is older than its present one");
                 self.problem_with(out, manner, &problem, |answer| {
                     answer.header_u64("Producer-Epoch", *current);
                 });

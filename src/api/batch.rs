@@ -140,7 +140,13 @@ impl Api {
     }
 
     /// Serves a batch that fits in one commit.
-    fn batch_at_once(&self, request: &Request<'_>, id: StreamId, worst_bytes: usize, out: &mut Vec<u8>) -> Step {
+    fn batch_at_once(
+        &self,
+        request: &Request<'_>,
+        id: StreamId,
+        worst_bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> Step {
         match self.shard.room(META_BYTES, worst_bytes - META_BYTES, Class::Append) {
             Room::Now => {}
             Room::Later => return Step::Again(Wait::Room),
@@ -225,7 +231,8 @@ impl Progress {
     /// A frame as the stream stands now: its canonical bytes and the number of its records, or why it fails.
     fn judge(&mut self, api: &Api, body: &[u8], start: usize, end: usize) -> Result<(Bytes, usize), Problem> {
         let table = api.shard.table.borrow();
-        let stream = table.get(self.id).filter(|stream| stream.deleted_ticket.is_none()).ok_or(STREAM_NOT_FOUND)?;
+        let stream =
+            table.get(self.id).filter(|stream| stream.deleted_ticket.is_none()).ok_or(STREAM_NOT_FOUND)?;
         if stream.staged.closed {
             return Err(Problem::fixed(Code::StreamClosed, "the stream is closed"));
         }
@@ -258,8 +265,13 @@ impl Progress {
             return;
         }
         let (tail, is_json) = self.tail(api);
-        let event =
-            appended_event(self.id, &CONTROLS, tail.bytes, self.run.lengths(), Payload::Here(Default::default()));
+        let event = appended_event(
+            self.id,
+            &CONTROLS,
+            tail.bytes,
+            self.run.lengths(),
+            Payload::Here(Default::default()),
+        );
         let run = &self.run;
         let stamp = api.shard.stage_append(self.id, event, run.stored_bytes, |payload| {
             for piece in &run.pieces {
@@ -278,7 +290,8 @@ impl Progress {
             return Ok(());
         }
         if self.run.entry_bytes() <= api.shard.log.payload_max() {
-            large::wait_for_room(api, self.run.entry_bytes() - self.run.stored_bytes, self.run.stored_bytes).await?;
+            large::wait_for_room(api, self.run.entry_bytes() - self.run.stored_bytes, self.run.stored_bytes)
+                .await?;
             // The stream may have closed or gone while this waited: the frames are judged again as it stands now.
             return Ok(self.stage_if_open(api, body));
         }

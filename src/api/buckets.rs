@@ -7,7 +7,8 @@ use async_channel::{Receiver, Sender};
 
 use crate::http::service::{Fill, OneShot, Step};
 use crate::http::{Method, Status};
-use crate::protocol::errors::{Code, Problem, write_json_number_member, write_json_string};
+use crate::protocol::digits;
+use crate::protocol::errors::{Code, Problem, write_json_string};
 use crate::protocol::names;
 use crate::protocol::query::ListQuery;
 use crate::shard::mail::{BucketRecord, ListedStream, Mail, ShardPage};
@@ -33,7 +34,9 @@ impl Api {
                 names::write_bucket_location(&mut location, scheme(self, request.head), host, &bucket);
                 OneShot::step(async move { api.create_bucket(manner, bucket, &location).await })
             }
-            Method::Get | Method::Head => OneShot::step(async move { api.describe_bucket(manner, bucket).await }),
+            Method::Get | Method::Head => {
+                OneShot::step(async move { api.describe_bucket(manner, bucket).await })
+            }
             Method::Delete => OneShot::step(async move { api.delete_bucket(manner, bucket).await }),
             Method::Post | Method::Options | Method::Other => {
                 self.method_not_allowed(request, out, "GET, HEAD, PUT, DELETE, OPTIONS")
@@ -86,7 +89,8 @@ impl Api {
             return Err(Problem::fixed(Code::BucketExists, "the bucket exists"));
         }
         let generation = shard.lineages.next(shard.index);
-        let generation = generation.ok_or(Problem::fixed(Code::Overloaded, "the shard waits for ids; try again"))?;
+        let generation =
+            generation.ok_or(Problem::fixed(Code::Overloaded, "the shard waits for ids; try again"))?;
         let event = Event::BucketCreated { bucket: &bucket, generation };
         self.log_bucket(&event, Class::Append).await?;
         let record = BucketRecord { bucket, generation };
@@ -239,6 +243,13 @@ pub fn local_page(shard: &Shard, bucket: &[u8], prefix: &[u8], after: &[u8], lim
     })
 }
 
+/// Appends `"name":value`.
+fn write_json_number_member(out: &mut Vec<u8>, name: &'static str, value: u64) {
+    write_json_string(out, name);
+    out.push(b':');
+    digits::write_u64(out, value);
+}
+
 /// The body of a listing (extension 1.4; decision 4).
 fn listing_body(bucket: &[u8], prefix: &[u8], page: &ShardPage) -> Vec<u8> {
     let text = |out: &mut Vec<u8>, bytes: &[u8]| write_json_string(out, &String::from_utf8_lossy(bytes));
@@ -255,7 +266,11 @@ fn listing_body(bucket: &[u8], prefix: &[u8], page: &ShardPage) -> Vec<u8> {
         }
         out.extend_from_slice(b"{\"stream_id\":");
         text(&mut out, &stream.stream);
-        out.extend_from_slice(if stream.closed { b",\"status\":\"Closed\"" } else { b",\"status\":\"Open\"" });
+        out.extend_from_slice(if stream.closed {
+            b",\"status\":\"Closed\""
+        } else {
+            b",\"status\":\"Open\""
+        });
         out.extend_from_slice(b",\"content_type\":");
         text(&mut out, &stream.content_type);
         for (name, value) in [

@@ -69,7 +69,13 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    fn event<'e>(&'e self, lineage: u64, named: Named<'e>, bucket_generation: u64, closed: bool) -> StreamCreated<'e> {
+    fn event<'e>(
+        &'e self,
+        lineage: u64,
+        named: Named<'e>,
+        bucket_generation: u64,
+        closed: bool,
+    ) -> StreamCreated<'e> {
         StreamCreated {
             lineage,
             placement: named.hash,
@@ -101,7 +107,11 @@ impl Api {
         }
     }
 
-    fn create_preconditions<'a>(&self, request: &Request<'a>, named: Named<'_>) -> Result<Wanted<'a>, Problem> {
+    fn create_preconditions<'a>(
+        &self,
+        request: &Request<'a>,
+        named: Named<'_>,
+    ) -> Result<Wanted<'a>, Problem> {
         if let Some(bucket) = named.address.bucket() {
             self.bucket_generation(bucket)?;
         }

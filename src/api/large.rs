@@ -7,9 +7,9 @@ use crate::shard::table::StreamId;
 use crate::storage::event::{Lengths, Part, Payload, Producer};
 use crate::storage::log::{Class, Refusal, Room};
 
+use super::Api;
 use super::answer::{Manner, STREAM_NOT_FOUND};
 use super::append::{Canonical, Controls, appended_event};
-use super::Api;
 
 /// A payload that owns its bytes, for it outlives its request.
 pub struct Owned {
@@ -150,7 +150,11 @@ impl LargeAppend {
     fn controls(&self) -> Controls<'_> {
         Controls {
             content_type: Some(&self.content_type),
-            producer: self.producer.as_ref().map(|(id, epoch, seq)| Producer { id, epoch: *epoch, seq: *seq }),
+            producer: self.producer.as_ref().map(|(id, epoch, seq)| Producer {
+                id,
+                epoch: *epoch,
+                seq: *seq,
+            }),
             stream_seq: self.stream_seq.as_deref(),
             record_match: self.record_match,
             close: self.close,

@@ -3,8 +3,8 @@
 use crate::http::service::{Fill, OneShot, Step};
 use crate::http::{Known, Status};
 use crate::protocol::errors::{Code, Problem};
+use crate::protocol::etag;
 use crate::protocol::query::{Live, ReadQuery};
-use crate::protocol::etag::{self, Etag};
 use crate::protocol::{headers, json, offset::OffsetArg};
 use crate::shard::stream::Stream;
 use crate::shard::table::StreamId;
@@ -64,18 +64,19 @@ impl Page {
         }
     }
 
-    fn etag(&self) -> Etag {
+    fn write_etag(&self, out: &mut Vec<u8>) {
         let representation = match self.view {
             View::Raw | View::Array => etag::Representation::Plain,
             View::Lines => etag::Representation::Ndjson,
         };
-        Etag::of(&etag::Page {
+        let page = etag::Page {
             lineage: self.id.lineage,
             start: self.from,
             end: self.to,
             closed: self.closed,
             representation,
-        })
+        };
+        etag::write(out, &page);
     }
 
     fn cache_control(&self) -> &'static str {
@@ -135,8 +136,11 @@ impl Api {
         let mut page = Page::of(id, stream, from, page_bytes, view);
         page.now = offset == OffsetArg::Now;
         if !page.now {
-            let tag = page.etag();
-            let matches = |value| etag::if_none_match_matches(value, tag.as_bytes());
+            let matches = |value| {
+                let mut tag = Vec::new();
+                page.write_etag(&mut tag);
+                etag::if_none_match_matches(value, &tag)
+            };
             if request.head.values(Known::IfNoneMatch).any(matches) {
                 self.not_modified(request.manner, stream, &page, out);
                 return Step::Done;
@@ -188,7 +192,10 @@ impl Api {
             return out;
         };
         if let Err(error) = read {
-            eprintln!("thalweg: shard {}: read of stream {} failed: {error}", self.shard.index, page.id.lineage);
+            eprintln!(
+                "thalweg: shard {}: read of stream {} failed: {error}",
+                self.shard.index, page.id.lineage
+            );
             let message = "stored bytes could not be read, or are damaged; see the server's log";
             self.problem(&mut out, manner, &Problem::fixed(Code::ReadFailed, message));
             return out;
@@ -223,7 +230,7 @@ fn page_headers(answer: &mut crate::http::Answer<'_>, stream: &Stream, page: &Pa
         answer.header_u64("Stream-Cursor", cursor);
     }
     if !page.now {
-        answer.header("ETag", page.etag().as_bytes());
+        answer.header_with("ETag", |out| page.write_etag(out));
     }
     if page.view != View::Raw && page.cursor.is_none() {
         answer.lines("Vary: Accept\r\n");

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use clap::builder::{BoolishValueParser, RangedU64ValueParser};
 use clap::{Args, ValueEnum};
 
-use crate::limits;
 use crate::config::{self, Config};
+use crate::limits;
 
 /// Options of `thalweg serve`. Every one is also an environment variable; a flag wins over it.
 #[derive(Args, Debug)]

@@ -153,7 +153,11 @@ mod tests {
         buffer.consume(4);
         assert_eq!(buffer.unread(), b"456789");
         pool.reserve(&mut buffer, SMALL_BYTES - 6);
-        assert_eq!((buffer.unread(), buffer.bytes.len()), (&b"456789"[..], SMALL_BYTES), "moved to the front");
+        assert_eq!(
+            (buffer.unread(), buffer.bytes.len()),
+            (&b"456789"[..], SMALL_BYTES),
+            "moved to the front"
+        );
         pool.reserve(&mut buffer, SMALL_BYTES);
         assert_eq!((buffer.unread(), buffer.bytes.len()), (&b"456789"[..], 2 * SMALL_BYTES), "grown");
         assert_eq!(pool.small.borrow().len(), 1, "the small one went back");

@@ -471,7 +471,12 @@ fn arriving(head: &Head<'_>, max_bytes: u64) -> Arriving {
 
 /// Polls the read side of a connection whose answer is under way. Bytes that arrive are the next requests: kept, up to
 /// a head's worth; past that the peer is not watched (and cannot make us hoard).
-fn peer_is_gone(stream: &mut TcpStream, input: &mut ReadBuffer, pool: &Pool, context: &mut Context<'_>) -> bool {
+fn peer_is_gone(
+    stream: &mut TcpStream,
+    input: &mut ReadBuffer,
+    pool: &Pool,
+    context: &mut Context<'_>,
+) -> bool {
     loop {
         if input.is_empty() {
             *input = pool.take();

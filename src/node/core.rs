@@ -130,13 +130,8 @@ async fn open_log(start: &ShardStart) -> Result<(Log, Table, Report), Failure> {
         cache_bytes: (start.config.cache_bytes / start.shards as u64) as usize,
     };
     let store = Rc::new(DirectStore::new(&start.log_dir));
-    let mut replay = Replay {
-        start,
-        table: Table::recovering(),
-        buckets: BTreeMap::new(),
-        last_ticket: 0,
-        problem: None,
-    };
+    let mut replay =
+        Replay { start, table: Table::recovering(), buckets: BTreeMap::new(), last_ticket: 0, problem: None };
     let opened = Log::open(store, options, &mut |event, context| replay.visit(event, context)).await;
     let (log, recovered) = opened.map_err(|error| unusable(start, &error))?;
     if let Some(problem) = replay.problem {

@@ -15,9 +15,9 @@ use glommio::io::DmaFile;
 use glommio::timer::Timer;
 use glommio::{GlommioError, LocalExecutor, LocalExecutorBuilder, Placement, PoolPlacement};
 
+use crate::node::core;
 use crate::node::exit::{Exit, Failure};
 use crate::node::preflight;
-use crate::node::core;
 use crate::shard::mail::ShardStart;
 
 /// Longest time that completions, other cores' messages and timers wait for a shard that has always something to run.

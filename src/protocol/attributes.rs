@@ -65,7 +65,8 @@ mod tests {
 
     #[test]
     fn the_limit_is_exact() {
-        let with_title = |bytes: usize| format!(r#"{{"title":"{}"}}"#, "x".repeat(bytes - r#"{"title":""}"#.len()));
+        let with_title =
+            |bytes: usize| format!(r#"{{"title":"{}"}}"#, "x".repeat(bytes - r#"{"title":""}"#.len()));
         assert!(normalise(with_title(ATTRIBUTES_BYTES_MAX).as_bytes()).is_ok());
         assert!(normalise(with_title(ATTRIBUTES_BYTES_MAX + 1).as_bytes()).is_err());
     }

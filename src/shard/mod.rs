@@ -302,7 +302,9 @@ impl Shard {
         let mut wake = Vec::new();
         table.publish(ticket, |published| match published {
             Published::Wake(stream) => wake.push(stream),
-            Published::Gone { readers, bucket_generation, key, .. } => gone.push((readers, bucket_generation, key)),
+            Published::Gone { readers, bucket_generation, key, .. } => {
+                gone.push((readers, bucket_generation, key))
+            }
         });
         for id in wake {
             if let Some(rare) = table.get(id).and_then(|stream| stream.rare.as_ref()) {

@@ -269,7 +269,11 @@ impl Table {
         while self.effects.front().is_some_and(|effect| effect.ticket <= ticket) {
             let effect = self.effects.pop_front().expect("looked at above");
             let Some(stream) = self.get_mut(effect.stream) else { continue };
-            assert!(stream.durable.bytes <= effect.end.bytes, "the durable end of {:?} moves back", effect.stream);
+            assert!(
+                stream.durable.bytes <= effect.end.bytes,
+                "the durable end of {:?} moves back",
+                effect.stream
+            );
             stream.durable = effect.end;
             if stream.deleted_ticket.is_some_and(|deleted| deleted <= effect.ticket) {
                 each(self.remove(effect.stream));
