@@ -85,13 +85,18 @@ impl<'a> Canonical<'a> {
 
     /// Records of a JSON stream: `bytes` without the last separator, `lengths` with all of them.
     pub fn records(bytes: &'a [u8], lengths: &'a [u32]) -> Self {
-        let Some(first) = lengths.first() else { return Canonical::EMPTY };
-        let uniform = lengths.iter().all(|len| len == first);
-        let lengths = match uniform {
-            true => Lengths::Uniform { len: *first, count: lengths.len() as u32 },
-            false => Lengths::Each(lengths),
-        };
-        Self { bytes, separator: true, lengths }
+        Self { bytes, separator: !lengths.is_empty(), lengths: Self::lengths_of(lengths) }
+    }
+
+    /// Lengths in their shortest form.
+    pub fn lengths_of(lengths: &[u32]) -> Lengths<'_> {
+        match lengths.split_first() {
+            None => Lengths::NONE,
+            Some((first, rest)) if rest.iter().all(|len| len == first) => {
+                Lengths::Uniform { len: *first, count: lengths.len() as u32 }
+            }
+            Some(_) => Lengths::Each(lengths),
+        }
     }
 
     /// Bytes that it takes in the log.

@@ -68,13 +68,7 @@ impl Run {
     }
 
     fn lengths(&self) -> Lengths<'_> {
-        match self.lengths.split_first() {
-            None => Lengths::NONE,
-            Some((first, rest)) if rest.iter().all(|len| len == first) => {
-                Lengths::Uniform { len: *first, count: self.lengths.len() as u32 }
-            }
-            Some(_) => Lengths::Each(&self.lengths),
-        }
+        Canonical::lengths_of(&self.lengths)
     }
 }
 
@@ -112,13 +106,22 @@ impl Api {
             self.acknowledge(request.manner, out, &acks);
             return Step::After(ticket);
         }
+        let plain = !stream.is_json() && !stream.staged.closed;
         drop(table);
-        // Every frame adds a length, and a JSON frame may add a separator.
-        let worst_bytes = META_BYTES + request.body.len() * 2;
-        if worst_bytes <= self.shard.log.payload_max() {
-            return self.batch_at_once(request, id, worst_bytes, out);
+        // At worst, every frame is an entry of its own, and a JSON frame holds as many records as bytes.
+        let frames = batch::frames(request.body).expect("checked above").len();
+        let meta_bytes =
+            META_BYTES + if plain { frames * 5 } else { frames * META_BYTES + request.body.len() };
+        let payload_bytes = request.body.len() + frames;
+        if meta_bytes + payload_bytes > self.shard.log.payload_max() {
+            return self.batch_in_steps(request, id);
         }
-        self.batch_in_steps(request, id)
+        match self.shard.room(meta_bytes, payload_bytes, Class::Append) {
+            Room::Now if plain => self.batch_of_messages(request, id, out),
+            Room::Now => self.batch_at_once(request, id, out),
+            Room::Later => Step::Again(Wait::Room),
+            Room::Refused(refusal) => self.fail(request, out, &self.refusal(refusal)),
+        }
     }
 
     fn batch_preconditions(&self, request: &Request<'_>) -> Result<(), Problem> {
@@ -139,19 +142,35 @@ impl Api {
         batch::frames(request.body).map(drop)
     }
 
-    /// Serves a batch that fits in one commit.
-    fn batch_at_once(
-        &self,
-        request: &Request<'_>,
-        id: StreamId,
-        worst_bytes: usize,
-        out: &mut Vec<u8>,
-    ) -> Step {
-        match self.shard.room(META_BYTES, worst_bytes - META_BYTES, Class::Append) {
-            Room::Now => {}
-            Room::Later => return Step::Again(Wait::Room),
-            Room::Refused(refusal) => return self.fail(request, out, &self.refusal(refusal)),
+    /// Serves a batch for an open byte stream, for which there is room: no frame of it can fail, so it is one entry.
+    fn batch_of_messages(&self, request: &Request<'_>, id: StreamId, out: &mut Vec<u8>) -> Step {
+        let scratch = &mut *self.scratch.borrow_mut();
+        let frames = || batch::frames(request.body).expect("checked before");
+        scratch.lengths.clear();
+        scratch.lengths.extend(frames().map(|frame| frame.len() as u32));
+        let start = self.shard.table.borrow().get(id).expect("found by the caller").staged.bytes;
+        let lengths = Canonical::lengths_of(&scratch.lengths);
+        let event = appended_event(id, &CONTROLS, start, lengths, Payload::Here(Default::default()));
+        let payload_bytes = lengths.total_bytes() as usize;
+        let stamp = self.shard.stage_append(id, event, payload_bytes, |payload| {
+            frames().for_each(|frame| payload.put(frame));
+        });
+        let acks = &mut scratch.json;
+        acks.clear();
+        acks.push(b'[');
+        let mut end = start;
+        for length in &scratch.lengths {
+            end += u64::from(*length);
+            write_ack(acks, &Ack::appended(end, None));
+            acks.push(b',');
         }
+        *acks.last_mut().expect("a batch has a frame") = b']';
+        self.acknowledge(request.manner, out, acks);
+        Step::After(stamp.ticket)
+    }
+
+    /// Serves a batch that fits in one commit, for which there is room.
+    fn batch_at_once(&self, request: &Request<'_>, id: StreamId, out: &mut Vec<u8>) -> Step {
         let mut progress = Progress::new(id);
         while progress.gather(self, request.body) {
             progress.stage(self, request.body);
