@@ -81,6 +81,12 @@ pub struct Named<'a> {
     pub hash: u64,
 }
 
+impl<'a> Named<'a> {
+    fn of(address: Address<'a>, hash: Option<u64>) -> Self {
+        Self { address, hash: hash.expect("a stream's route has a hash") }
+    }
+}
+
 impl Api {
     /// The service of a shard.
     pub fn new(shard: Rc<Shard>) -> Self {
@@ -125,13 +131,14 @@ impl Api {
             Ok(route) => route,
             Err(problem) => return self.fail(request, out, &problem),
         };
-        if let Some(shard) = self.elsewhere(&route) {
+        let hash = self.hash_of(&route);
+        if let Some(shard) = self.elsewhere(hash) {
             return Step::Elsewhere(shard);
         }
         match route {
-            Route::Stream(address) => self.stream(request, self.named(address), out),
+            Route::Stream(address) => self.stream(request, Named::of(address, hash), out),
             Route::Suffix { address, suffix: Suffix::Batch } => match request.head.method {
-                Method::Post => self.append_batch(request, self.named(address), out),
+                Method::Post => self.append_batch(request, Named::of(address, hash), out),
                 _ => self.method_not_allowed(request, out, "POST, OPTIONS"),
             },
             Route::Bucket { bucket } => self.bucket(request, bucket, out),
@@ -163,19 +170,19 @@ impl Api {
         }
     }
 
-    /// The shard that owns what a route is about, if it is another one.
-    fn elsewhere(&self, route: &Route<'_>) -> Option<usize> {
-        let hash = match route {
-            Route::Stream(address) | Route::Suffix { address, .. } => self.shard.hash(address.key),
-            Route::Bucket { bucket } | Route::BucketStreams { bucket } => self.shard.hash(bucket),
-            Route::Root | Route::Reserved { .. } => return None,
-        };
-        let owner = self.shard.owner(hash);
-        (owner != self.shard.index).then_some(owner)
+    /// Placement hash of what a route is about. What is about nothing is served by any shard.
+    fn hash_of(&self, route: &Route<'_>) -> Option<u64> {
+        match route {
+            Route::Stream(address) | Route::Suffix { address, .. } => Some(self.shard.hash(address.key)),
+            Route::Bucket { bucket } | Route::BucketStreams { bucket } => Some(self.shard.hash(bucket)),
+            Route::Root | Route::Reserved { .. } => None,
+        }
     }
 
-    fn named<'a>(&self, address: Address<'a>) -> Named<'a> {
-        Named { address, hash: self.shard.hash(address.key) }
+    /// The shard that owns a placement hash, if it is another one.
+    fn elsewhere(&self, hash: Option<u64>) -> Option<usize> {
+        let owner = self.shard.owner(hash?);
+        (owner != self.shard.index).then_some(owner)
     }
 
     /// Answers with an error that depends on no state.
@@ -238,15 +245,16 @@ impl Api {
     fn admit_or_refuse(&self, head: &Head<'_>) -> Result<Admit, Problem> {
         let mut path = Vec::new();
         let route = names::route(head.path, &mut path)?;
-        if let Some(shard) = self.elsewhere(&route) {
+        let hash = self.hash_of(&route);
+        if let Some(shard) = self.elsewhere(hash) {
             return Ok(Admit::Elsewhere(shard));
         }
-        match route {
-            Route::Stream(address) | Route::Suffix { address, suffix: Suffix::Batch }
+        match (&route, hash) {
+            (Route::Stream(address) | Route::Suffix { address, suffix: Suffix::Batch }, Some(hash))
                 if head.method == Method::Post =>
             {
-                if self.shard.find(self.shard.hash(address.key), address.key) == Found::Missing {
-                    return Err(self.not_found(&address));
+                if self.shard.find(hash, address.key) == Found::Missing {
+                    return Err(self.not_found(address));
                 }
             }
             _ => {}
