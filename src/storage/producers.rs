@@ -17,6 +17,7 @@
 use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::protocol::producer::ProducerState;
 use crate::storage::packed::{Packed, Point};
 use crate::storage::varint;
 
@@ -33,15 +34,6 @@ const _: () = {
     assert!(size_of::<Producers>() <= 16, "every stream holds one inline");
     assert!(size_of::<Entry>() <= 80, "most streams with producers have one");
 };
-
-/// Where a producer stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProducerState {
-    /// Its present session.
-    pub epoch: u64,
-    /// Number of its last accepted append in that session.
-    pub last_seq: u64,
-}
 
 /// The producers of a stream. A stream without producers pays one pointer.
 #[derive(Debug, Default)]
