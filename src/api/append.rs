@@ -195,9 +195,7 @@ impl<'a> Controls<'a> {
             }
             _ => {}
         }
-        if let (Some(seq), Some(last)) = (self.stream_seq, stream.stream_seq())
-            && seq <= last
-        {
+        if self.stream_seq.is_some_and(|seq| !headers::stream_seq_grows(stream.stream_seq(), seq)) {
             let message = "Stream-Seq is not greater than the last one of the stream";
             return Err(self.conflict(stream, Problem::fixed(Code::StreamSeqConflict, message)));
         }
@@ -217,11 +215,7 @@ impl<'a> Controls<'a> {
     /// A 409: to a producer with what was expected of it (decision 7).
     fn conflict(&self, stream: &Stream, problem: Problem) -> Rejected {
         let Some(claim) = self.producer else { return Rejected::AtEnd(problem) };
-        let state = stream.producers.state(claim.id);
-        let expected = match state {
-            Some(state) if state.epoch == claim.epoch => state.last_seq + 1,
-            _ => 0,
-        };
+        let expected = producer::expected_seq(stream.producers.state(claim.id), claim.epoch);
         Rejected::Expected(problem, expected)
     }
 
@@ -266,7 +260,6 @@ impl Api {
             return self.append_canonical(request, id, &controls, canonical, out);
         }
         let scratch = &mut *self.scratch.borrow_mut();
-        scratch.lengths.clear();
         match json::split(request.body, &mut scratch.json, &mut scratch.lengths, AllowEmpty::No) {
             Ok(bytes) => {
                 let canonical = Canonical::records(bytes, &scratch.lengths);

@@ -81,7 +81,9 @@ struct Progress {
     acks: Vec<u8>,
     /// Frames acknowledged under a ticket; unless it becomes durable they failed after all.
     last_ticket: u64,
+    /// Canonical bytes and record lengths of one frame.
     scratch: Vec<u8>,
+    frame_lengths: Vec<u32>,
 }
 
 impl Api {
@@ -213,7 +215,15 @@ impl Api {
 
 impl Progress {
     fn new(id: StreamId) -> Self {
-        Self { id, next: 0, run: Run::default(), acks: vec![b'['], last_ticket: 0, scratch: Vec::new() }
+        Self {
+            id,
+            next: 0,
+            run: Run::default(),
+            acks: vec![b'['],
+            last_ticket: 0,
+            scratch: Vec::new(),
+            frame_lengths: Vec::new(),
+        }
     }
 
     /// Takes frames into a run until the body ends, or a frame fails, or the run is as large as an entry may be. A frame
@@ -260,14 +270,12 @@ impl Progress {
             return Ok((Bytes::Body { start, end }, 1));
         }
         let frame = &body[start..end];
-        let before = self.run.lengths.len();
-        let split = json::split(frame, &mut self.scratch, &mut self.run.lengths, AllowEmpty::No);
-        let canonical = split.inspect_err(|_| self.run.lengths.truncate(before))?;
-        let records = self.run.lengths.len() - before;
+        let canonical = json::split(frame, &mut self.scratch, &mut self.frame_lengths, AllowEmpty::No)?;
+        let records = self.frame_lengths.len();
         if records * 5 + META_BYTES > api.shard.log.payload_max() {
-            self.run.lengths.truncate(before);
             return Err(too_many_records());
         }
+        self.run.lengths.extend_from_slice(&self.frame_lengths);
         // Compact JSON is used where it lies; anything else was rewritten to scratch memory that the next frame needs.
         let inside = canonical.as_ptr().addr().wrapping_sub(body.as_ptr().addr());
         if inside < body.len() {

@@ -174,7 +174,6 @@ impl Api {
             return self.create_with(request, named, wanted, Canonical::message(request.body), out);
         }
         let scratch = &mut *self.scratch.borrow_mut();
-        scratch.lengths.clear();
         match json::split(request.body, &mut scratch.json, &mut scratch.lengths, AllowEmpty::Yes) {
             Ok(bytes) => {
                 let canonical = Canonical::records(bytes, &scratch.lengths);
