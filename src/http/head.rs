@@ -346,17 +346,14 @@ impl<'a> Head<'a> {
         if !self.authority.iter().all(|&byte| HOST_BYTES[usize::from(byte)]) {
             return Err(HeadProblem::HostMalformed);
         }
-        // A fragment is the client's own business (RFC 9110, 4.2.5): whoever sends one means another resource.
-        if path_and_query.contains(&b'#') {
-            return Err(HeadProblem::Target);
-        }
-        match path_and_query.iter().position(|&byte| byte == b'?') {
-            None => self.path = path_and_query,
-            Some(0) => self.query = Some(&path_and_query[1..]),
-            Some(at) => {
-                self.path = &path_and_query[..at];
-                self.query = Some(&path_and_query[at + 1..]);
+        self.path = path_and_query;
+        if let Some(at) = path_and_query.iter().position(|&byte| matches!(byte, b'?' | b'#')) {
+            let (path, query) = (&path_and_query[..at], &path_and_query[at + 1..]);
+            // A fragment is the client's own business (RFC 9110, 4.2.5): whoever sends one means another resource.
+            if path_and_query[at] == b'#' || query.contains(&b'#') {
+                return Err(HeadProblem::Target);
             }
+            (self.path, self.query) = (path, Some(query));
         }
         if self.path.is_empty() {
             self.path = b"/"; // an absolute target may leave it out

@@ -240,6 +240,22 @@ mod tests {
         assert_eq!(Known::find(b""), None);
     }
 
+    /// Longer names with the words that are compared first and last, of the same slot: only the length differs.
+    #[test]
+    fn a_longer_name_of_the_same_slot_is_not_found() {
+        let mut met = 0;
+        for &known in Known::ALL {
+            let name = known.name().as_bytes();
+            let (head, tail) = (&name[..name.len() / 8 * 8], &name[name.len().saturating_sub(8)..]);
+            for filler in (1..60).flat_map(|bytes| (b'a'..=b'z').map(move |letter| vec![letter; bytes])) {
+                let longer = [head, &filler, tail].concat();
+                met += usize::from(longer.len() != name.len() && slot(&longer) == slot(name));
+                assert_eq!(Known::find(&longer), naive(&longer), "{}", String::from_utf8_lossy(&longer));
+            }
+        }
+        assert!(met > 100, "only {met} names shared a slot");
+    }
+
     #[test]
     fn numbers_are_dense_and_lists_are_few() {
         for (number, &known) in Known::ALL.iter().enumerate() {
