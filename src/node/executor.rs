@@ -8,6 +8,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use glommio::{GlommioError, LocalExecutor, LocalExecutorBuilder, Placement, Pool
 use crate::node::core;
 use crate::node::exit::{Exit, Failure};
 use crate::node::preflight;
+use crate::node::pulse::Pulse;
 use crate::shard::mail::ShardStart;
 
 /// Longest time that completions, other cores' messages and timers wait for a shard that has always something to run.
@@ -59,6 +61,7 @@ impl<F: Fn(Notice)> Drop for EndNotice<F> {
 pub fn spawn(
     start: ShardStart,
     plan: ExecutorPlan,
+    pulse: Arc<Pulse>,
     tell: impl Fn(Notice) + Clone + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
     let name = format!("shard-{}", start.shard);
@@ -67,17 +70,23 @@ pub fn spawn(
         let shard = start.shard;
         notice.outcome = Some(match make(&plan) {
             Ok(executor) => executor.run(async move {
-                open_probe(&plan.probe).await?;
-                Timer::new(Duration::from_millis(1)).await;
-                tell(Notice::Up);
-                let outcome = core::run(start).await;
+                glommio::spawn_local(pulse.clone().listen()).detach();
+                let outcome = run(start, &plan, || tell(Notice::Up)).await;
                 // One more turn of the loop, so that closes which were only queued reach the kernel.
                 Timer::new(Duration::from_millis(1)).await;
+                pulse.end();
                 outcome
             }),
             Err(error) => Err(not_made(shard, &plan, &error)),
         });
     })
+}
+
+async fn run(start: ShardStart, plan: &ExecutorPlan, up: impl FnOnce()) -> Result<(), Failure> {
+    open_probe(&plan.probe).await?;
+    Timer::new(Duration::from_millis(1)).await;
+    up();
+    core::run(start).await
 }
 
 /// Makes the executor; waits for locked memory that is being given back.

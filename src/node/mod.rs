@@ -11,5 +11,6 @@ pub mod exit;
 pub mod listen;
 pub mod manifest;
 pub mod preflight;
+pub mod pulse;
 pub mod serve;
 pub mod signals;

@@ -29,6 +29,7 @@ use crate::node::executor::{self, ExecutorPlan, Notice};
 use crate::node::exit::{Exit, Failure};
 use crate::node::listen::{self, Listeners};
 use crate::node::manifest::{Manifest, ManifestError};
+use crate::node::pulse::{self, Pulse};
 use crate::node::{preflight, signals};
 use crate::shard::lineage::Lineages;
 use crate::shard::mail::{BucketRecord, Mail, Mailboxes, Report, ShardStart};
@@ -187,10 +188,13 @@ impl Node {
         ring_depth: usize,
     ) -> Result<Phase, Failure> {
         let reports = self.forward_reports()?;
+        let pulses: Vec<Arc<Pulse>> = listeners.by_shard.iter().map(|_| Arc::default()).collect();
+        pulse::start(pulses.clone()).map_err(|error| no_thread(&error))?;
         for (shard, listeners) in listeners.by_shard.into_iter().enumerate() {
             let core = core_plan.core(shard);
             let probe = self.config.data_dir.join(data_dir::PROBE);
-            self.spawn(shard, listeners, reports.clone(), ExecutorPlan { core, ring_depth, probe })?;
+            let plan = ExecutorPlan { core, ring_depth, probe };
+            self.spawn(shard, listeners, reports.clone(), plan, pulses[shard].clone())?;
         }
         drop(reports);
         let mut recovered = Recovered::default();
@@ -239,6 +243,7 @@ impl Node {
         listeners: Vec<std::net::TcpListener>,
         reports: Sender<Report>,
         plan: ExecutorPlan,
+        pulse: Arc<Pulse>,
     ) -> Result<(), Failure> {
         let start = ShardStart {
             shard,
@@ -255,7 +260,7 @@ impl Node {
         };
         let sender = self.sender.clone();
         let tell = move |notice| drop(sender.send(Event::Thread { shard, notice }));
-        self.threads.push(executor::spawn(start, plan, tell).map_err(|error| no_thread(&error))?);
+        self.threads.push(executor::spawn(start, plan, pulse, tell).map_err(|error| no_thread(&error))?);
         Ok(())
     }
 
