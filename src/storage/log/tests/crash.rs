@@ -8,7 +8,10 @@ use crate::storage::log::{LogOptions, Refusal, Sync};
 use crate::storage::simulated::{SimulatedStore, Torn, Unsynced};
 
 /// Fills two segments and a bit, with everything that the log does on the way, and stops.
-async fn workload(store: &SimulatedStore, options: LogOptions) -> (Vec<(super::harness::Seen, Vec<u8>)>, u64) {
+async fn workload(
+    store: &SimulatedStore,
+    options: LogOptions,
+) -> (Vec<(super::harness::Seen, Vec<u8>)>, u64) {
     let Ok((log, _, _, told)) = try_open(store, options).await else {
         assert!(store.crashed(), "only a crash keeps a new log from opening");
         return (Vec::new(), 0);
@@ -43,7 +46,12 @@ async fn workload(store: &SimulatedStore, options: LogOptions) -> (Vec<(super::h
 }
 
 /// Reopens what the crash left, checks it, goes on, and checks again.
-async fn survives(store: &SimulatedStore, staged: &[(super::harness::Seen, Vec<u8>)], acknowledged: u64, case: &str) {
+async fn survives(
+    store: &SimulatedStore,
+    staged: &[(super::harness::Seen, Vec<u8>)],
+    acknowledged: u64,
+    case: &str,
+) {
     let (log, recovered, seen, _) = match try_open(store, options()).await {
         Ok(opened) => opened,
         Err(error) => panic!("{case}: does not open: {error}"),
