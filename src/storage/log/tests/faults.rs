@@ -116,18 +116,18 @@ fn a_cancelled_write_is_repeated_once() {
 }
 
 #[test]
-fn an_error_while_a_segment_is_made_latches() {
+fn an_error_while_a_segment_is_begun_or_made_latches() {
     run(async {
         let store = SimulatedStore::new();
         let (log, _, _, _) = open(&store, options()).await;
         log.stop().await;
-        for fault in 0..6 {
+        for fault in 0..12 {
             let store = store.after_crash(Unsynced::Lost);
             let (log, _, _, told) = open(&store, options()).await;
             let mut client = Client::new(log.clone());
+            // The first commit begins the listed segment, and the next one is made behind it.
+            store.fail_at(store.operations() + fault, libc::EIO);
             client.create().await.expect("staged");
-            // The first commit takes the listed segment, and the next one is made behind it.
-            store.fail_at(store.operations() + 3 + fault, libc::EIO);
             client.settle().await.ok();
             until(|| told.latched.borrow().is_some()).await;
             assert_eq!(log.refusal(), Some(Refusal::Latched));
@@ -156,6 +156,12 @@ fn a_full_disk_refuses_appends_keeps_a_reserve_and_recovers() {
             }
         };
         assert_eq!(refusal, Refusal::DiskFull);
+        client.forget_refused(1, 30_000);
+        // Smaller ones still find room, down to the reserve.
+        while client.append(1, 1).await.is_ok() {
+            client.settle().await.expect("durable");
+        }
+        client.forget_refused(1, 1);
         assert!(appended > 20, "{appended} appends fit");
         client.settle().await.expect("what was staged becomes durable");
         assert_eq!(log.refusal(), Some(Refusal::DiskFull));
@@ -163,14 +169,13 @@ fn a_full_disk_refuses_appends_keeps_a_reserve_and_recovers() {
         for _ in 0..5 {
             assert_eq!(log.room(100, 0, Class::Control), Room::Now, "deletes may use the reserve");
             client.stage_control().await;
+            client.settle().await.expect("durable");
         }
-        client.settle().await.expect("durable");
         assert!(told.latched.borrow().is_none(), "a full disk is no failure");
         store.set_capacity(None);
         while log.room(100, 30_000, Class::Append) != Room::Now {
             log.wait_room().await;
         }
-        client.forget_refused(1, 30_000);
         for _ in 0..40 {
             client.append(1, 30_000).await.expect("staged");
         }
