@@ -127,3 +127,68 @@ fn write_totals(totals: &Totals, out: &mut dyn Write) -> io::Result<()> {
         size(*bytes)
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::cli::offline::testing::data_dir;
+
+    fn run(path: &Path, change: impl FnOnce(&mut Options)) -> String {
+        let path = path.to_path_buf();
+        let mut options = Options { path, json: false, commits: false, entries: false, stream: None };
+        change(&mut options);
+        let mut out = Vec::new();
+        inspect(&options, &mut out).expect("readable");
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn each_option_shows_what_it_says() {
+        let dir = data_dir();
+        let plain = run(dir.path(), |_| {});
+        assert!(plain.starts_with("data directory ") && plain.contains("1 shards"), "{plain}");
+        assert!(
+            plain.ends_with("\n2 segments of 3.0 MiB, 5 commits, 9 entries, 4 records; 0 damages, 0 notes\n"),
+            "{plain}"
+        );
+        assert!(
+            !plain.contains("commit 1 ") && plain.contains("stream \"orders/eu\"") && plain.contains("/flat"),
+            "{plain}"
+        );
+        let commits = run(dir.path(), |options| options.commits = true);
+        assert!(commits.contains("@4096 commit 1 ") && !commits.contains("bucket_created"), "{commits}");
+        let entries = run(dir.path(), |options| options.entries = true);
+        assert!(
+            entries.contains("bucket_created \"orders\"") && !entries.contains("@4096 commit 1 "),
+            "{entries}"
+        );
+        let one = run(dir.path(), |options| options.stream = Some("/flat".to_string()));
+        assert!(one.contains("stream_deleted lineage 11") && !one.contains("lineage 10"), "{one}");
+    }
+
+    #[test]
+    fn json_is_one_object_a_line() {
+        let dir = data_dir();
+        let text = run(dir.path(), |options| {
+            options.json = true;
+            options.entries = true;
+        });
+        let rows = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect(line));
+        let kinds: Vec<String> = rows.map(|row| row["row"].as_str().expect("a kind").to_string()).collect();
+        assert_eq!(kinds[..3], ["manifest", "log", "segment"]);
+        assert_eq!(kinds.len(), 1 + 1 + 3 + 9 + 3 + 2);
+    }
+
+    #[test]
+    fn a_shard_and_a_segment_can_be_shown_alone() {
+        let dir = data_dir();
+        let shard = dir.path().join("generation-000001/shard-000");
+        let segment = shard.join("segment-0000000002.log");
+        assert!(run(&shard, |_| {}).contains("5 commits"));
+        assert!(run(&segment, |_| {}).contains("2 commits"));
+        assert!(Target::of(&dir.path().join("generation-000001")).is_err());
+        assert!(Target::of(&dir.path().join("nowhere")).is_err());
+    }
+}

@@ -77,3 +77,23 @@ pub(super) fn lock(path: &Path) -> Result<Option<File>, Failure> {
         Err(TryLockError::Error(_)) => Ok(None),
     }
 }
+
+#[cfg(test)]
+pub(super) mod testing {
+    use tempfile::TempDir;
+
+    use super::{LOCK, Manifest, shard_dir};
+    use crate::storage::testing::image::{images, write_log};
+
+    /// A data directory of one shard with a small healthy log.
+    pub(in crate::cli) fn data_dir() -> TempDir {
+        let dir = tempfile::tempdir().expect("a directory");
+        let manifest = Manifest::create(1).expect("random numbers");
+        manifest.store(dir.path()).expect("written");
+        std::fs::write(dir.path().join(LOCK), b"").expect("written");
+        let shard = shard_dir(dir.path(), manifest.generation, 0);
+        std::fs::create_dir_all(&shard).expect("created");
+        write_log(&shard, &images());
+        dir
+    }
+}
