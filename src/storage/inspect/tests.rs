@@ -96,7 +96,7 @@ type Case = (&'static str, fn(&mut Vec<Image>), Severity, &'static str, u64, &'s
 #[test]
 fn damage_is_named_with_file_and_position() {
     use Severity::{Damage, Note};
-    let cases: [Case; 12] = [
+    let cases: [Case; 13] = [
         (
             "a bit in the first commit",
             |log| log[0].bytes[4096 + 200] ^= 1,
@@ -136,6 +136,19 @@ fn damage_is_named_with_file_and_position() {
             "segment-0000000001.log",
             (SEGMENT_BYTES - BLOCK_BYTES) as u64,
             "trailer",
+        ),
+        (
+            "a trailer that is valid but wrong",
+            |log| {
+                let nonce = log[0].header.nonce;
+                let block = &mut log[0].bytes[SEGMENT_BYTES - BLOCK_BYTES..];
+                let trailer = Trailer::parse(block, nonce).expect("valid");
+                Trailer { record_count: 99, ..trailer }.encode(block);
+            },
+            Damage,
+            "segment-0000000001.log",
+            (SEGMENT_BYTES - BLOCK_BYTES) as u64,
+            "differs",
         ),
         ("the trailer zeroed", |log| log[0].bytes[SEGMENT_BYTES - BLOCK_BYTES..].fill(0), Note, "", 0, ""),
         (
