@@ -49,6 +49,10 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
     let small_pages = SmallPages::begin();
     // Before any other thread exists: each inherits the mask.
     signals::block();
+    // Bad values are refused before anything is laid out.
+    if let Some(cpus) = &config.cpus {
+        cores::plan(config.shards.unwrap_or(cpus.len()), Some(cpus))?;
+    }
     preflight::io_uring()?;
     let lock = data_dir::open(&config.data_dir)?;
     config.data_dir = config.data_dir.canonicalize().unwrap_or(config.data_dir);
