@@ -11,6 +11,7 @@ pub mod exit;
 pub mod lineage;
 pub mod listen;
 pub mod manifest;
+pub mod nudge;
 pub mod preflight;
 pub mod serve;
 pub mod signals;
