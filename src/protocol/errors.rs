@@ -334,6 +334,15 @@ mod tests {
         assert_eq!(problem.body(), br#"{"error":{"code":"STREAM_CLOSED","message":"the stream is closed"}}"#);
     }
 
+    #[test]
+    fn every_ascii_character_reads_back() {
+        let text: String = (0..=0x7f).map(char::from).collect();
+        let mut out = Vec::new();
+        write_json_string(&mut out, &text);
+        assert!(out.iter().all(|&byte| byte >= 0x20), "no control character stands as it is");
+        assert_eq!(serde_json::from_slice::<String>(&out).unwrap(), text);
+    }
+
     proptest! {
         #[test]
         fn any_message_survives(message: String) {

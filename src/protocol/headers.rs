@@ -3,6 +3,7 @@
 
 use super::digits;
 use super::errors::{Code, Problem};
+use super::expiry::Expiry;
 use super::time;
 use crate::limits::{
     CONTENT_TYPE_BYTES_MAX, PRODUCER_ID_BYTES_MAX, PROTOCOL_INTEGER_MAX, STREAM_SEQ_BYTES_MAX,
@@ -47,8 +48,6 @@ pub fn parse_expiry(ttl: Option<&[u8]>, expires_at: Option<&[u8]>) -> Result<Exp
         )),
     }
 }
-
-pub use super::expiry::Expiry;
 
 /// An idempotent producer's claim on an append (base protocol 5.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
