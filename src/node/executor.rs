@@ -14,16 +14,19 @@ use std::time::Duration;
 
 use glommio::io::DmaFile;
 use glommio::timer::Timer;
-use glommio::{GlommioError, LocalExecutor, LocalExecutorBuilder, Placement, PoolPlacement};
+use glommio::{GlommioError, Latency, LocalExecutor, LocalExecutorBuilder, Placement, PoolPlacement, Shares};
 
-use crate::node::core;
 use crate::node::exit::{Exit, Failure};
+use crate::node::nudge::Nudge;
 use crate::node::preflight;
-use crate::node::pulse::Pulse;
+use crate::node::core;
 use crate::shard::mail::ShardStart;
 
 /// Longest time that completions, other cores' messages and timers wait for a shard that has always something to run.
 const PREEMPT_TIMER: Duration = Duration::from_micros(500);
+/// The same until the shard's own task queue exists. Long, because an executor whose timer expires before its very first
+/// task has run goes to sleep on it (see `node::nudge`), and there is no task yet that could be nudged.
+const FIRST_PREEMPT_TIMER: Duration = Duration::from_millis(100);
 
 /// How an executor is made.
 #[derive(Clone, Debug)]
@@ -34,6 +37,8 @@ pub struct ExecutorPlan {
     pub ring_depth: usize,
     /// The prewritten file that is opened first.
     pub probe: PathBuf,
+    /// Keeps the executor from sleeping on work.
+    pub nudge: Arc<Nudge>,
 }
 
 /// What a shard's thread tells, once each, in this order.
@@ -61,32 +66,41 @@ impl<F: Fn(Notice)> Drop for EndNotice<F> {
 pub fn spawn(
     start: ShardStart,
     plan: ExecutorPlan,
-    pulse: Arc<Pulse>,
     tell: impl Fn(Notice) + Clone + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
     let name = format!("shard-{}", start.shard);
     thread::Builder::new().name(name).spawn(move || {
         let mut notice = EndNotice { tell: tell.clone(), outcome: None };
         let shard = start.shard;
+        let nudge = plan.nudge.clone();
         notice.outcome = Some(match make(&plan) {
             Ok(executor) => executor.run(async move {
-                glommio::spawn_local(pulse.clone().listen()).detach();
-                let outcome = run(start, &plan, || tell(Notice::Up)).await;
-                // One more turn of the loop, so that closes which were only queued reach the kernel.
-                Timer::new(Duration::from_millis(1)).await;
-                pulse.end();
-                outcome
+                plan.nudge.answer();
+                let queue = glommio::executor().create_task_queue(
+                    Shares::Static(1000),
+                    Latency::Matters(PREEMPT_TIMER),
+                    "shard",
+                );
+                match glommio::spawn_local_into(serve(start, plan.probe, tell), queue) {
+                    Ok(task) => task.await,
+                    Err(error) => Err(Failure::new(Exit::Failed, format!("shard {shard}: {error}"))),
+                }
             }),
             Err(error) => Err(not_made(shard, &plan, &error)),
         });
+        nudge.end();
     })
 }
 
-async fn run(start: ShardStart, plan: &ExecutorPlan, up: impl FnOnce()) -> Result<(), Failure> {
-    open_probe(&plan.probe).await?;
+/// What runs in the shard's task queue, from the first file to the last close.
+async fn serve(start: ShardStart, probe: PathBuf, tell: impl Fn(Notice)) -> Result<(), Failure> {
+    open_probe(&probe).await?;
     Timer::new(Duration::from_millis(1)).await;
-    up();
-    core::run(start).await
+    tell(Notice::Up);
+    let outcome = core::run(start).await;
+    // One more turn of the loop, so that closes which were only queued reach the kernel.
+    Timer::new(Duration::from_millis(1)).await;
+    outcome
 }
 
 /// Makes the executor; waits for locked memory that is being given back.
@@ -94,7 +108,7 @@ fn make(plan: &ExecutorPlan) -> io::Result<LocalExecutor> {
     preflight::patiently(|| {
         let placement = plan.core.map_or(Placement::Unbound, Placement::Fixed);
         let made = LocalExecutorBuilder::new(placement)
-            .preempt_timer(PREEMPT_TIMER)
+            .preempt_timer(FIRST_PREEMPT_TIMER)
             .ring_depth(plan.ring_depth)
             .io_memory(preflight::IO_MEMORY_BYTES)
             .blocking_thread_pool_placement(PoolPlacement::Unbound(1))

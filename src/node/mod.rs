@@ -10,7 +10,7 @@ pub mod executor;
 pub mod exit;
 pub mod listen;
 pub mod manifest;
+pub mod nudge;
 pub mod preflight;
-pub mod pulse;
 pub mod serve;
 pub mod signals;

@@ -84,6 +84,14 @@ impl FooterBuilder {
         self.position = self.commit_position() + COMMIT_HEADER_BYTES as u32;
     }
 
+    /// Goes on with commit `lsn` at `position`, over a gap: for offline tools, which look behind damage. What was collected is
+    /// no footer any more.
+    pub(super) fn skip_to(&mut self, lsn: u64, position: u32) {
+        assert!(lsn > self.context.lsn, "commits go up: {lsn} after {}", self.context.lsn);
+        self.context.lsn = lsn - 1;
+        self.position = position;
+    }
+
     /// An entry of the present commit, with its event unless it is a chunk. Called by the commit builder.
     #[inline]
     pub(super) fn entry(

@@ -9,12 +9,14 @@
 //! - [`commit`]: builds a commit in place, payload checksummed while it is copied.
 //! - [`scan`]: reads commits back, every bit verified, with a closed set of reasons to stop.
 //! - [`footer`]: the compact copy of a sealed segment's entries that recovery reads instead of the data.
+//! - [`inspect`]: walks logs offline, for `thalweg inspect` and `thalweg verify`.
 
 pub mod codec;
 pub mod commit;
 pub mod event;
 pub mod footer;
 pub mod format;
+pub mod inspect;
 pub mod scan;
 
 // The engine: files, memory, and the log on top of the format.

@@ -195,6 +195,11 @@ impl<'a> ParsedCommit<'a> {
         self.bytes.len()
     }
 
+    /// Bytes of the commit without its padding.
+    pub fn used_bytes(&self) -> usize {
+        COMMIT_HEADER_BYTES + self.header.body_bytes as usize
+    }
+
     /// What holds for its entries.
     pub fn context(&self) -> EventContext {
         EventContext { lsn: self.header.lsn, time_ms: self.header.time_ms }

@@ -1,6 +1,8 @@
 //! Random events for the tests of this layer: an owned form that a strategy can make and shrink, and what an event must look
 //! like once it has been through the log.
 
+pub mod image;
+
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;

@@ -108,6 +108,17 @@ proptest! {
         prop_assert!(footer.len() + TRAILER_BYTES <= bound);
         prop_assert_eq!(trailer.footer_position as usize, BLOCK_BYTES + segment.commits.len());
         prop_assert_eq!(trailer.last_lsn, 9 + commits.len() as u64);
+        let events = || commits.iter().flat_map(|(events, _)| events).filter_map(Owned::event);
+        let records = events().map(|event| match event {
+            Event::Appended(append) => append.lengths.count(),
+            _ => 0,
+        });
+        prop_assert_eq!(trailer.record_count, records.sum::<u64>());
+        let lineages = events().filter_map(|event| match event {
+            Event::StreamCreated(created) => Some(created.lineage),
+            _ => None,
+        });
+        prop_assert_eq!(trailer.highest_lineage, lineages.max().unwrap_or(0));
     }
 }
 

@@ -189,6 +189,24 @@ fn stops_are_told_apart() {
     assert_eq!(parse_commit(&bytes, NONCE, None).map(|_| ()), Ok(()));
 }
 
+/// A header that is valid by itself but counts more bytes than its entries have, or fewer.
+#[test]
+fn entries_must_fill_the_body() {
+    let bytes = build(9, &[plain(1, 0, 100), plain(1, 100, 50)], 1 << 20);
+    let header = CommitHeader::parse(&bytes, NONCE).expect("valid");
+    for (body_bytes, entry_count) in [(1, 0), (-1, 0), (0, -1), (0, 1)] {
+        let mut bytes = bytes.clone();
+        let body_bytes = header.body_bytes.wrapping_add_signed(body_bytes);
+        let entry_count = header.entry_count.wrapping_add_signed(entry_count);
+        CommitHeader { body_bytes, entry_count, ..header }.encode(&mut bytes);
+        let found = verdict(&bytes);
+        assert!(
+            matches!(found, Err(StopReason::EntryBounds { .. })),
+            "{body_bytes} {entry_count}: {found:?}"
+        );
+    }
+}
+
 /// Whole entries of one commit inside another: each matches its own checksum, together they are not what was written.
 #[test]
 fn entries_of_another_commit_are_noticed() {
