@@ -29,7 +29,6 @@ pub mod connection;
 pub mod connections;
 pub mod cors;
 pub mod date;
-pub mod digits;
 pub mod head;
 pub mod known;
 pub mod listener;

@@ -12,8 +12,9 @@
 //! | [`Answer::stream`] | absent | the caller's, through the [`Transfer`] that it gets |
 
 use super::date::{DATE_BYTES, imf_fixdate};
-use super::digits::{sixteen, write_hex, write_u64};
+use crate::protocol::digits::{write_hex, write_u64};
 use crate::protocol::errors::Problem;
+use crate::protocol::offset;
 
 macro_rules! statuses {
     ($($(#[$doc:meta])* $name:ident $code:literal $reason:literal,)*) => {
@@ -211,15 +212,12 @@ impl<'o> Answer<'o> {
         self
     }
 
-    /// Adds a header with an offset token: lineage and byte offset, sixteen digits each.
+    /// Adds a header with the token of a byte offset in a lineage.
     #[inline]
-    pub fn token(&mut self, name: &'static str, lineage: u64, position: u64) -> &mut Self {
+    pub fn token(&mut self, name: &'static str, lineage: u64, offset: u64) -> &mut Self {
         self.name(name);
-        let mut text = [b'_'; 35];
-        text[..16].copy_from_slice(&sixteen(lineage));
-        text[17..33].copy_from_slice(&sixteen(position));
-        text[33..].copy_from_slice(b"\r\n");
-        self.out.extend_from_slice(&text);
+        offset::write_token(self.out, lineage, offset);
+        self.out.extend_from_slice(b"\r\n");
         self
     }
 

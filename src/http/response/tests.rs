@@ -316,8 +316,8 @@ proptest! {
     fn any_value_is_one_line(
         values in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 1..5),
         number: u64,
-        lineage in 0..=super::super::digits::SIXTEEN_DIGITS_MAX,
-        position in 0..=super::super::digits::SIXTEEN_DIGITS_MAX,
+        lineage in 0..=offset::OFFSET_MAX,
+        position in 0..=offset::OFFSET_MAX,
         body: Vec<u8>,
     ) {
         let bytes = answer(Status::OK, terms(false, 1, true), |mut answer| {
