@@ -27,7 +27,8 @@ use super::buffer::{Pool, ReadBuffer};
 use super::connections::{Connections, Entered, Phase};
 use super::head::{self, Framing, Head};
 use super::problem::{BodyProblem, HeadProblem};
-use super::service::{Admit, Fill, Refusal, Service, Source, Step, Wait};
+use super::response::CONTINUE;
+use super::service::{Admit, Fill, Service, Source, Step, Wait};
 use crate::limits;
 
 /// What all connections of a shard share.
@@ -159,7 +160,7 @@ impl<S: Service> Connection<S> {
                 Ok(Some(head)) => head,
                 Ok(None) => return Next::Read,
                 Err(problem) => {
-                    service.malformed(head_row(problem), &mut self.output);
+                    service.malformed(&problem.into(), &mut self.output);
                     return Next::Close;
                 }
             };
@@ -303,7 +304,7 @@ impl<S: Service> Connection<S> {
     /// The peer has sent its last byte, or has taken too long.
     async fn peer_closed(&mut self) -> io::Result<Option<usize>> {
         if self.entered.expired() && !self.input.is_empty() {
-            self.shared.service.malformed(head_row(HeadProblem::Timeout), &mut self.output);
+            self.shared.service.malformed(&HeadProblem::Timeout.into(), &mut self.output);
         }
         self.close().await
     }
@@ -319,7 +320,7 @@ impl<S: Service> Connection<S> {
         }
         self.entered.body_begins(self.shared.service.now_ms());
         if arriving.expect_continue && self.input.unread().len() == arriving.head_bytes {
-            self.output.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+            self.output.extend_from_slice(CONTINUE);
             self.write_output().await?;
         }
         let read = match arriving.framing {
@@ -329,7 +330,7 @@ impl<S: Service> Connection<S> {
         self.shared.service.return_body_budget(budget);
         let whole = read?;
         if !whole && self.entered.expired() {
-            self.shared.service.malformed(body_row(BodyProblem::Timeout), &mut self.output);
+            self.shared.service.malformed(&BodyProblem::Timeout.into(), &mut self.output);
         }
         Ok(whole)
     }
@@ -364,7 +365,7 @@ impl<S: Service> Connection<S> {
                     }
                 }
                 Err(problem) => {
-                    self.shared.service.malformed(body_row(problem), &mut self.output);
+                    self.shared.service.malformed(&problem.into(), &mut self.output);
                     return Ok(false);
                 }
             }
@@ -450,14 +451,6 @@ impl<S: Service> Connection<S> {
     fn enter(&self, phase: Phase) {
         self.entered.enter(phase, self.shared.service.now_ms());
     }
-}
-
-fn head_row(problem: HeadProblem) -> Refusal {
-    (problem.status(), problem.code(), problem.message())
-}
-
-fn body_row(problem: BodyProblem) -> Refusal {
-    (problem.status(), problem.code(), problem.message())
 }
 
 fn arriving(head: &Head<'_>, max_bytes: u64) -> Arriving {
