@@ -108,6 +108,7 @@ impl<S: Service> Connection<S> {
     async fn run(&mut self) -> io::Result<Option<usize>> {
         loop {
             let next = self.process();
+            let flushed = !self.output.is_empty();
             self.flush().await?;
             if self.failed {
                 return self.close().await;
@@ -124,6 +125,8 @@ impl<S: Service> Connection<S> {
                         return self.close().await;
                     }
                 }
+                // Room may have come while this flushed, and might not be announced again: look before waiting.
+                Next::Wait(Wait::Room) if flushed => {}
                 Next::Wait(Wait::Room) => self.shared.service.wait_room().await,
                 Next::Wait(Wait::Durable(ticket)) => {
                     self.shared.service.wait_durable(ticket).await;
