@@ -5,6 +5,7 @@
 //!   the commit fails, 503 takes its place.
 //! - All requests of one pipeline that are in memory are served before anything is awaited, so that their appends share
 //!   a commit and their answers one write.
+//! - A request other than POST is served once every answer before it is durable, so that it sees the writes before it.
 //! - Before anything is awaited (bytes, room, a slow answer), everything answered so far is flushed.
 //! - A connection moves to another shard only at the start of a request, with every answer before it written and every
 //!   byte after it in hand.
@@ -25,7 +26,7 @@ use glommio::net::TcpStream;
 use super::body::ChunkedDecoder;
 use super::buffer::{Pool, ReadBuffer};
 use super::connections::{Connections, Entered, Phase};
-use super::head::{self, Framing, Head};
+use super::head::{self, Framing, Head, Method};
 use super::problem::{BodyProblem, HeadProblem};
 use super::response::CONTINUE;
 use super::service::{Admit, Fill, Service, Source, Step, Wait};
@@ -180,6 +181,10 @@ impl<S: Service> Connection<S> {
                 };
             };
             let request_bytes = head.head_bytes + if self.body_ready { 0 } else { body.len() };
+            if !self.pending.is_empty() && head.method != Method::Post {
+                // Readers see what is durable: one that follows a write on its connection must not miss it.
+                return Next::Flush;
+            }
             let keep_alive = head.keep_alive;
             let begin = self.output.len();
             let step = service.call(&head, body, &mut self.output);
