@@ -211,6 +211,7 @@ impl<S: Service> Connection<S> {
             };
             self.input.consume(request_bytes);
             self.drop_body();
+            self.entered.head_begins(service.now_ms());
             match done {
                 Some(next) => return next,
                 None if !keep_alive || service.stopping() => return Next::Close,
@@ -287,7 +288,10 @@ impl<S: Service> Connection<S> {
             self.output = Vec::new();
             self.pending = Vec::new();
         }
-        self.enter(phase);
+        match phase {
+            Phase::Idle => self.enter(Phase::Idle),
+            _ => self.entered.await_head(),
+        }
         let Self { stream, input, shared, .. } = self;
         let count = poll_fn(|context| {
             if input.is_empty() {
@@ -305,6 +309,9 @@ impl<S: Service> Connection<S> {
         if count > 0 {
             self.input.filled(count);
             self.enter(Phase::Working);
+            if phase == Phase::Idle {
+                self.entered.head_begins(self.shared.service.now_ms());
+            }
         }
         Ok(count)
     }

@@ -16,10 +16,10 @@ use glommio::io::DmaFile;
 use glommio::timer::Timer;
 use glommio::{GlommioError, Latency, LocalExecutor, LocalExecutorBuilder, Placement, PoolPlacement, Shares};
 
+use crate::node::core;
 use crate::node::exit::{Exit, Failure};
 use crate::node::nudge::Nudge;
 use crate::node::preflight;
-use crate::node::core;
 use crate::shard::mail::ShardStart;
 
 /// Longest time that completions, other cores' messages and timers wait for a shard that has always something to run.

@@ -21,18 +21,18 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::limits;
 use crate::config::{Config, Sync};
+use crate::limits;
 use crate::node::cores::{self, CorePlan};
 use crate::node::data_dir;
 use crate::node::executor::{self, ExecutorPlan, Notice};
 use crate::node::exit::{Exit, Failure};
-use crate::shard::lineage::Lineages;
 use crate::node::listen::{self, Listeners};
 use crate::node::manifest::{Manifest, ManifestError};
 use crate::node::nudge::{self, Nudge};
 use crate::node::preflight::{self, SmallPages};
 use crate::node::signals;
+use crate::shard::lineage::Lineages;
 use crate::shard::mail::{BucketRecord, Mail, Mailboxes, Report, ShardStart};
 
 /// Everything the coordinator hears.
