@@ -91,7 +91,8 @@ impl Walk<'_> {
         expected: Option<&Expected<'_>>,
     ) -> io::Result<()> {
         let behind = bytes.get(BLOCK_BYTES..2 * BLOCK_BYTES);
-        // Commits follow only once the header is durable: without one, and with nothing behind it, the segment has not begun.
+        // Commits follow only once the header is durable: without one, and with nothing behind it, the
+        // segment has not begun.
         let not_begun = behind.is_some_and(is_zero)
             && !matches!(problem, BadStructure::NewerVersion(_))
             && expected.is_none_or(|expected| expected.is_last);
@@ -163,7 +164,8 @@ impl Walk<'_> {
                 scanned.is_damaged = true;
                 let found = super::super::format::CommitHeader::parse(&room[next..], header.nonce);
                 scanned.footer.skip_to(found.expect("a header was found there").lsn, next as u32);
-                // The commit found may itself be bad: then the next round looks behind it, so the walk always advances.
+                // The commit found may itself be bad: then the next round looks behind it, so the walk always
+                // advances.
                 position = next;
                 scanned.position = next as u64;
                 continue;
@@ -300,7 +302,8 @@ impl Walk<'_> {
                 format!("behind the last commit: {}; a write that a crash interrupted", scanned.reason);
             self.note(path, position, what)?;
         }
-        // Otherwise it is a footer that was being written, or the next segment shows that commits are missing.
+        // Otherwise it is a footer that was being written, or the next segment shows that commits are
+        // missing.
         Ok(Tail::Torn(scanned.reason))
     }
 }
