@@ -33,7 +33,8 @@ pub struct Options {
     #[arg(long)]
     entries: bool,
 
-    /// Show only the stream with this key (`bucket/stream`, or `/path` on the flat surface): its entries and its state
+    /// Show only the stream with this key (`bucket/stream`, or `/path` on the flat surface): its entries and
+    /// its state
     #[arg(long, value_name = "KEY")]
     stream: Option<String>,
 }
@@ -123,7 +124,8 @@ fn write_totals(totals: &Totals, out: &mut dyn Write) -> io::Result<()> {
     let Totals { segments, commits, entries, records, bytes, damages, notes } = totals;
     writeln!(
         out,
-        "\n{segments} segments of {}, {commits} commits, {entries} entries, {records} records; {damages} damages, {notes} notes",
+        "\n{segments} segments of {}, {commits} commits, {entries} entries, {records} records; \
+         {damages} damages, {notes} notes",
         size(*bytes)
     )
 }

@@ -14,7 +14,7 @@ use crate::storage::inspect::{Row, Totals, Walk, size, write_text};
 /// Options of `thalweg verify`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Exit codes: 0 all is well, 7 a server uses the directory, 9 a newer version wrote it, 10 damage was found."
+    after_help = "Exit codes: 0 all is well, 7 a server uses it, 9 a newer version wrote it, 10 damage."
 )]
 pub struct Options {
     /// A data directory, the directory of one shard, or one segment file

@@ -1,11 +1,13 @@
 //! Reads logs offline, every bit verified: what `thalweg inspect` shows and `thalweg verify` judges.
 //!
-//! Contract: nothing is written, nothing is repaired, and a walk does not stop at the first damage: it reports it and goes on
-//! at the next commit that it can find. Rows come in the order of the disk. The rules are those of recovery (the table of
-//! `storage-format.md`) and more: footers are compared with the commits, and the events with what came before them.
+//! Contract: nothing is written, nothing is repaired, and a walk does not stop at the first damage: it
+//! reports it and goes on at the next commit that it can find. Rows come in the order of the disk. The rules
+//! are those of recovery (the table of `storage-format.md`) and more: footers are compared with the commits,
+//! and the events with what came before them.
 //!
-//! Files are mapped, which only an offline tool may do: a page fault would stall a core that serves, and an I/O error would be a
-//! signal. So each file is read once before it is mapped, and what cannot be read is reported like any other damage.
+//! Files are mapped, which only an offline tool may do: a page fault would stall a core that serves, and an
+//! I/O error would be a signal. So each file is read once before it is mapped, and what cannot be read is
+//! reported like any other damage.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -361,7 +363,8 @@ impl std::ops::Deref for Bytes {
     }
 }
 
-/// Reads all of a file, so that an I/O error is an error with a position, then maps it (from the page cache, most likely).
+/// Reads all of a file, so that an I/O error is an error with a position, then maps it (from the page cache,
+/// most likely).
 fn read_and_map(path: &Path) -> io::Result<Result<Bytes, (u64, io::Error)>> {
     let file = File::open(path)?;
     let len = file.metadata()?.len();
@@ -378,9 +381,10 @@ fn read_and_map(path: &Path) -> io::Result<Result<Bytes, (u64, io::Error)>> {
     if len == 0 {
         return Ok(Ok(Bytes::Empty));
     }
-    // SAFETY: the mapping is read-only and this process does not write the file. A server that runs at the same time only
-    // writes blocks that hold no commit yet, and never shortens a segment; bytes that change while they are parsed can
-    // fail a checksum, and the parser indexes by nothing that it has not bounds-checked.
+    // SAFETY: the mapping is read-only and this process does not write the file. A server that runs at the
+    // same time only writes blocks that hold no commit yet, and never shortens a segment; bytes that change
+    // while they are parsed can fail a checksum, and the parser indexes by nothing that it has not
+    // bounds-checked.
     let map = unsafe { memmap2::Mmap::map(&file)? };
     Ok(Ok(Bytes::Mapped(map)))
 }

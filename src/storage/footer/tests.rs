@@ -1,4 +1,5 @@
-//! A footer replays exactly what a scan of the commits replays, whatever the page boundaries; damage is noticed.
+//! A footer replays exactly what a scan of the commits replays, whatever the page boundaries; damage is
+//! noticed.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -216,7 +217,8 @@ fn plain_appends_are_small() {
     }
 }
 
-/// The bytes of version 1: a creation, two appends of which the second follows, a mark. A change is a new version.
+/// The bytes of version 1: a creation, two appends of which the second follows, a mark. A change is a new
+/// version.
 #[test]
 fn golden_footer() {
     let commits =

@@ -1,11 +1,12 @@
-//! Rows for programs: one JSON object a line, each with its `row`. Bytes that are no UTF-8 are escaped as in the text form.
+//! Rows for programs: one JSON object a line, each with its `row`. Bytes that are no UTF-8 are escaped as in
+//! the text form.
 
 use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
 use super::super::codec::Entry;
-use super::super::event::{Appended, Event, Lengths, Payload, StreamCreated};
+use super::super::event::{Appended, Event, Lengths, Part, Payload, StreamCreated};
 use super::super::format::Kind;
 use super::{Row, SegmentEnd, Severity, Stream, Tail};
 
@@ -24,16 +25,18 @@ pub fn write_json(out: &mut dyn Write, row: &Row<'_>) -> io::Result<()> {
             let header = match header {
                 Ok(header) => json!({
                     "segment_number": header.segment_number, "log_id": header.log_id, "epoch": header.epoch,
-                    "first_lsn": header.first_lsn, "nonce": header.nonce, "segment_bytes": header.segment_bytes,
-                    "created_ms": header.created_ms,
+                    "first_lsn": header.first_lsn, "nonce": header.nonce,
+                    "segment_bytes": header.segment_bytes, "created_ms": header.created_ms,
                 }),
                 Err(problem) => json!({"problem": problem.to_string()}),
             };
-            json!({"row": "segment", "path": path.to_string_lossy(), "file_bytes": file_bytes, "header": header})
+            let path = path.to_string_lossy();
+            json!({"row": "segment", "path": path, "file_bytes": file_bytes, "header": header})
         }
         Row::Commit { position, header } => json!({
-            "row": "commit", "position": position, "lsn": header.lsn, "time_ms": header.time_ms, "mark": header.is_mark(),
-            "entries": header.entry_count, "body_bytes": header.body_bytes, "commit_bytes": header.commit_bytes(),
+            "row": "commit", "position": position, "lsn": header.lsn, "time_ms": header.time_ms,
+            "mark": header.is_mark(), "entries": header.entry_count, "body_bytes": header.body_bytes,
+            "commit_bytes": header.commit_bytes(),
         }),
         Row::Entry { position, raw, entry, context } => {
             let mut fields = entry_fields(entry);
@@ -69,9 +72,9 @@ fn segment_end(end: &SegmentEnd<'_>) -> Value {
         Tail::Damaged => ("damaged", Value::Null),
     };
     json!({
-        "row": "segment_end", "path": end.path.to_string_lossy(), "state": state, "tail": tail, "commits": end.commits,
-        "marks": end.marks, "entries": end.entries, "records": end.records, "last_lsn": end.last_lsn, "end": end.end,
-        "padding_bytes": end.padding_bytes,
+        "row": "segment_end", "path": end.path.to_string_lossy(), "state": state, "tail": tail,
+        "commits": end.commits, "marks": end.marks, "entries": end.entries, "records": end.records,
+        "last_lsn": end.last_lsn, "end": end.end, "padding_bytes": end.padding_bytes,
     })
 }
 
@@ -116,8 +119,9 @@ fn entry_fields(entry: &Entry<'_>) -> Map<String, Value> {
 fn created_fields(created: &StreamCreated<'_>) -> Value {
     json!({
         "kind": Kind::StreamCreated.name(), "lineage": created.lineage, "placement": created.placement,
-        "key": text(created.key), "content_type": text(created.content_type), "ttl_seconds": created.ttl_seconds,
-        "expires_at_ms": created.expires_at_ms, "bucket_generation": created.bucket_generation,
+        "key": text(created.key), "content_type": text(created.content_type),
+        "ttl_seconds": created.ttl_seconds, "expires_at_ms": created.expires_at_ms,
+        "bucket_generation": created.bucket_generation,
         "attributes": text(created.attributes), "closed": created.closed,
     })
 }
@@ -131,7 +135,9 @@ fn appended_fields(append: &Appended<'_>) -> Value {
         Payload::Here(_) => Value::Null,
         Payload::Parts(parts) => parts
             .iter()
-            .map(|part| json!({"segment": part.place.segment, "position": part.place.position, "bytes": part.len}))
+            .map(|Part { place, len }| {
+                json!({"segment": place.segment, "position": place.position, "bytes": len})
+            })
             .collect(),
     };
     json!({

@@ -14,6 +14,10 @@ use crate::limits::BLOCK_BYTES;
 
 /// What the commits of a segment came to.
 struct Scanned {
+    log_id: u64,
+    number: u32,
+    /// Part of the walk of a log: events are compared with those before.
+    in_log: bool,
     footer: FooterBuilder,
     /// Where the last valid commit ends.
     position: u64,
@@ -87,7 +91,8 @@ impl Walk<'_> {
         expected: Option<&Expected<'_>>,
     ) -> io::Result<()> {
         let behind = bytes.get(BLOCK_BYTES..2 * BLOCK_BYTES);
-        // Commits follow only once the header is durable: without one, and with nothing behind it, the segment has not begun.
+        // Commits follow only once the header is durable: without one, and with nothing behind it, the
+        // segment has not begun.
         let not_begun = behind.is_some_and(is_zero)
             && !matches!(problem, BadStructure::NewerVersion(_))
             && expected.is_none_or(|expected| expected.is_last);
@@ -118,6 +123,9 @@ impl Walk<'_> {
         in_log: bool,
     ) -> io::Result<Scanned> {
         let mut scanned = Scanned {
+            log_id: header.log_id,
+            number: header.segment_number,
+            in_log,
             footer: FooterBuilder::new(header),
             position: u64::from(FIRST_COMMIT_POSITION),
             reason: StopReason::Zeros,
@@ -133,7 +141,7 @@ impl Walk<'_> {
             let due = scanned.footer.last_lsn() + 1;
             let reason = match parse_commit(&room[position.min(room.len())..], header.nonce, Some(due)) {
                 Ok(commit) => {
-                    self.commit(path, position as u64, &commit, header, in_log, &mut scanned, &mut scratch)?;
+                    self.commit(path, position as u64, &commit, &mut scanned, &mut scratch)?;
                     position += commit.commit_bytes();
                     scanned.position = position as u64;
                     continue;
@@ -156,7 +164,8 @@ impl Walk<'_> {
                 scanned.is_damaged = true;
                 let found = super::super::format::CommitHeader::parse(&room[next..], header.nonce);
                 scanned.footer.skip_to(found.expect("a header was found there").lsn, next as u32);
-                // The commit found may itself be bad: then the next round looks behind it, so the walk always advances.
+                // The commit found may itself be bad: then the next round looks behind it, so the walk always
+                // advances.
                 position = next;
                 scanned.position = next as u64;
                 continue;
@@ -171,14 +180,11 @@ impl Walk<'_> {
         Ok(scanned)
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the loop of `scan`, cut in two")]
     fn commit(
         &mut self,
         path: &Path,
         position: u64,
         commit: &ParsedCommit<'_>,
-        header: &SegmentHeader,
-        in_log: bool,
         scanned: &mut Scanned,
         scratch: &mut DecodeScratch,
     ) -> io::Result<()> {
@@ -188,7 +194,7 @@ impl Walk<'_> {
         scanned.commits += 1;
         scanned.marks += u64::from(commit.header.is_mark());
         scanned.padding_bytes += (commit.commit_bytes() - commit.used_bytes()) as u64;
-        let number = header.segment_number;
+        let Scanned { log_id, number, in_log, .. } = *scanned;
         // Segments are shown by their number on disk: the index is the number itself.
         let index_of = |number| Some(number);
         for raw in commit.raw_entries() {
@@ -208,7 +214,7 @@ impl Walk<'_> {
             scanned.footer.scanned(&raw, &entry);
             scanned.records += super::streams::record_count(&entry);
             (self.sink)(&Row::Entry { position: at, raw: &raw, entry: &entry, context })?;
-            if in_log && let Some(what) = self.check_entry(header.log_id, number, &entry, context) {
+            if in_log && let Some(what) = self.check_entry(log_id, number, &entry, context) {
                 self.damage(path, at, what)?;
             }
         }
@@ -296,7 +302,8 @@ impl Walk<'_> {
                 format!("behind the last commit: {}; a write that a crash interrupted", scanned.reason);
             self.note(path, position, what)?;
         }
-        // Otherwise it is a footer that was being written, or the next segment shows that commits are missing.
+        // Otherwise it is a footer that was being written, or the next segment shows that commits are
+        // missing.
         Ok(Tail::Torn(scanned.reason))
     }
 }

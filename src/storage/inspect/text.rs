@@ -67,8 +67,8 @@ fn write_header(out: &mut dyn Write, header: &SegmentHeader) -> io::Result<()> {
     let SegmentHeader { segment_number, log_id, epoch, first_lsn, nonce, created_ms, .. } = header;
     writeln!(
         out,
-        ", format {FORMAT_VERSION}, number {segment_number} of log {log_id}, epoch {epoch}, begun {} with commit \
-         {first_lsn}, nonce {nonce:016x}",
+        ", format {FORMAT_VERSION}, number {segment_number} of log {log_id}, epoch {epoch}, begun {} with \
+         commit {first_lsn}, nonce {nonce:016x}",
         time(*created_ms)
     )
 }
@@ -80,8 +80,8 @@ fn write_end(out: &mut dyn Write, end: &SegmentEnd<'_>) -> io::Result<()> {
     let SegmentEnd { commits, marks, entries, records, last_lsn, end: position, padding_bytes, .. } = end;
     write!(
         out,
-        "    {commits} commits ({marks} marks), the last is {last_lsn}; {entries} entries, {records} records; end at \
-         {position} ({}, {} of it padding)",
+        "    {commits} commits ({marks} marks), the last is {last_lsn}; {entries} entries, \
+         {records} records; end at {position} ({}, {} of it padding)",
         size(*position),
         size(*padding_bytes)
     )?;
@@ -109,8 +109,8 @@ fn write_stream(out: &mut dyn Write, stream: &Stream) -> io::Result<()> {
     };
     writeln!(
         out,
-        "  stream {} lineage {lineage} {}: {records} records, {bytes} bytes in {appends} appends, {} producers, created {}, \
-         written {}, {state}",
+        "  stream {} lineage {lineage} {}: {records} records, {bytes} bytes in {appends} appends, \
+         {} producers, created {}, written {}, {state}",
         show(&stream.key),
         show(&stream.content_type),
         stream.producers.len(),

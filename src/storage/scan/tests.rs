@@ -105,7 +105,12 @@ proptest! {
     }
 
     #[test]
-    fn a_range_of_a_payload_is_verified_alone(len in 1..300_000u32, from in any::<prop::sample::Index>(), count in any::<prop::sample::Index>(), flip in any::<prop::sample::Index>()) {
+    fn a_range_of_a_payload_is_verified_alone(
+        len in 1..300_000u32,
+        from in any::<prop::sample::Index>(),
+        count in any::<prop::sample::Index>(),
+        flip in any::<prop::sample::Index>(),
+    ) {
         let owned = plain(1, 0, len);
         let mut bytes = build(9, std::slice::from_ref(&owned), 1 << 20);
         let from = from.index(len as usize) as u32;
@@ -207,7 +212,8 @@ fn entries_must_fill_the_body() {
     }
 }
 
-/// Whole entries of one commit inside another: each matches its own checksum, together they are not what was written.
+/// Whole entries of one commit inside another: each matches its own checksum, together they are not what was
+/// written.
 #[test]
 fn entries_of_another_commit_are_noticed() {
     let ours = build(9, &[plain(1, 0, 100), plain(2, 0, 100)], 1 << 20);
