@@ -49,15 +49,21 @@ fn serve_as_user(dir: &TempDir, more: &[&str]) -> Command {
     command
 }
 
-/// Runs to the end; the expected exit code and words.
+/// Runs to the end, with the expected exit code and words. A server that starts instead is killed, and the test fails.
 #[track_caller]
 fn refused(command: &mut Command, code: i32, words: &str) {
-    let Output { status, stdout, stderr } = command.output().unwrap();
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    if !line.is_empty() {
+        child.kill().unwrap();
+    }
+    let Output { status, stderr, .. } = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&stderr);
+    assert!(line.is_empty(), "it was not refused: {line}");
     assert_eq!(status.code(), Some(code), "{stderr}");
     assert!(stderr.contains(words), "`{words}` is not in: {stderr}");
     assert!(!stderr.contains("panicked"), "{stderr}");
-    assert!(stdout.is_empty(), "nothing was served: {}", String::from_utf8_lossy(&stdout));
 }
 
 /// A running server, killed with the test.
