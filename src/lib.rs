@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Layers point down only: `cli -> node -> api -> {http, shard -> storage}`; all of them use [`protocol`], which is
-//! pure, and [`limits`], which imports nothing of ours. `tests/tidy.rs` holds the rule.
+//! pure, and [`limits`] and [`signal`], which import nothing of ours. `tests/tidy.rs` holds the rule.
 //!
 //! Invariants:
 //! - An acknowledgement is sent only when the commit that holds its effect is durable.
@@ -29,4 +29,5 @@ pub mod limits;
 pub mod node;
 pub mod protocol;
 pub mod shard;
+pub mod signal;
 pub mod storage;

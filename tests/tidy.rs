@@ -12,14 +12,15 @@ use thalweg::protocol::errors::Code;
 /// nothing of ours, and a new top module must be added here.
 const LAYERS: &[(&str, &[&str])] = &[
     ("limits", &[]),
+    ("signal", &[]),
     ("config", &["limits"]),
     ("protocol", &["limits"]),
     ("http", &["limits", "protocol"]),
-    ("storage", &["limits", "config", "protocol"]),
-    ("shard", &["limits", "config", "protocol", "storage"]),
-    ("api", &["limits", "config", "protocol", "storage", "shard", "http"]),
-    ("node", &["limits", "config", "protocol", "storage", "shard", "http", "api"]),
-    ("cli", &["limits", "config", "protocol", "storage", "shard", "http", "api", "node"]),
+    ("storage", &["limits", "signal", "config", "protocol"]),
+    ("shard", &["limits", "signal", "config", "protocol", "storage"]),
+    ("api", &["limits", "signal", "config", "protocol", "storage", "shard", "http"]),
+    ("node", &["limits", "signal", "config", "protocol", "storage", "shard", "http", "api"]),
+    ("cli", &["limits", "signal", "config", "protocol", "storage", "shard", "http", "api", "node"]),
     ("main", &["cli"]),
     ("lib", &[]),
 ];

@@ -11,6 +11,7 @@ use std::io;
 use std::rc::Rc;
 
 use crate::limits::{BLOCK_BYTES, READ_BYTES_MAX};
+use crate::signal::Signal;
 use crate::storage::appender::{Active, Appender, Resume};
 use crate::storage::buffer::Pool;
 use crate::storage::cache::Cache;
@@ -27,7 +28,7 @@ use crate::storage::roll::{self, ReadySegment, Roller, SealJob};
 use crate::storage::scan::{StopReason, find_commit, parse_commit};
 use crate::storage::segment_list::{ListError, Listed, SegmentList};
 use crate::storage::segment_table::{Segment, SegmentTable};
-use crate::storage::waiters::{RoomWaiters, Signal, TicketWaiters};
+use crate::storage::waiters::{RoomWaiters, TicketWaiters};
 
 /// Bytes of zeros at the start of a new log's first segment, which nobody could make ahead.
 const FIRST_ZEROS_BYTES: u64 = 64 * 1024 * 1024;
