@@ -12,8 +12,8 @@
 //!               then publish: advance tails, wake live readers, release acknowledgements in order
 //! ```
 //!
-//! Layers point down only: `cli -> node -> api -> {http, shard -> storage}`; `api`, `shard` and `storage` use
-//! [`protocol`] and [`limits`], which import nothing of ours. `tests/tidy.rs` holds the rule.
+//! Layers point down only: `cli -> node -> api -> {http, shard -> storage}`; all of them use [`protocol`], which is
+//! pure, and [`limits`] and [`signal`], which import nothing of ours. `tests/tidy.rs` holds the rule.
 //!
 //! Invariants:
 //! - An acknowledgement is sent only when the commit that holds its effect is durable.
@@ -29,4 +29,5 @@ pub mod limits;
 pub mod node;
 pub mod protocol;
 pub mod shard;
+pub mod signal;
 pub mod storage;

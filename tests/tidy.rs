@@ -6,18 +6,21 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+use thalweg::protocol::errors::Code;
+
 /// The layer rule of `src/lib.rs`: which top modules a top module may name. What is not listed may name
 /// nothing of ours, and a new top module must be added here.
 const LAYERS: &[(&str, &[&str])] = &[
     ("limits", &[]),
+    ("signal", &[]),
     ("config", &["limits"]),
     ("protocol", &["limits"]),
-    ("http", &["limits"]),
-    ("storage", &["limits", "config", "protocol"]),
-    ("shard", &["limits", "config", "protocol", "storage"]),
-    ("api", &["limits", "config", "protocol", "storage", "shard", "http"]),
-    ("node", &["limits", "config", "protocol", "storage", "shard", "http", "api"]),
-    ("cli", &["limits", "config", "protocol", "storage", "shard", "http", "api", "node"]),
+    ("http", &["limits", "protocol"]),
+    ("storage", &["limits", "signal", "config", "protocol"]),
+    ("shard", &["limits", "signal", "config", "protocol", "storage"]),
+    ("api", &["limits", "signal", "config", "protocol", "storage", "shard", "http"]),
+    ("node", &["limits", "signal", "config", "protocol", "storage", "shard", "http", "api"]),
+    ("cli", &["limits", "signal", "config", "protocol", "storage", "shard", "http", "api", "node"]),
     ("main", &["cli"]),
     ("lib", &[]),
 ];
@@ -58,7 +61,6 @@ const REGISTRIES: &[&str] = &[
 const CARGO_SOURCE: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 // --- reading
-// ---------------------------------------------------------------------------------------------------------
 
 /// A text file of the repository.
 struct Source {
@@ -177,7 +179,7 @@ fn word_starts<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> 
         let before = code[..*at].chars().next_back();
         let after = code[at + word.len()..].chars().next();
         let is_joined = |c: Option<char>| c.is_some_and(is_word);
-        !(is_joined(before) && word.starts_with(is_word)) && !(is_joined(after) && word.ends_with(is_word))
+        !(is_joined(before) && word.starts_with(is_word) || is_joined(after) && word.ends_with(is_word))
     })
 }
 
@@ -216,7 +218,6 @@ fn without_tests(code: &str) -> String {
 }
 
 // --- checks
-// ----------------------------------------------------------------------------------------------------------
 
 /// Names of other top modules that a file may not name.
 fn layer_findings(name: &str, text: &str) -> Vec<String> {
@@ -300,6 +301,12 @@ fn leftover_findings(name: &str, text: &str) -> Vec<String> {
     found.map(|(leftover, at)| format!("{name}:{}: {leftover}", line_of(&code, at))).collect()
 }
 
+/// Errors that the code never meets.
+fn unused_error_findings(codes: &[&str], code_of_src: &str) -> Vec<String> {
+    let is_unused = |code: &&&str| word_starts(code_of_src, &format!("Code::{code}")).next().is_none();
+    codes.iter().filter(is_unused).map(|code| format!("Code::{code} is met nowhere")).collect()
+}
+
 fn machine_findings(name: &str, text: &str) -> Vec<String> {
     let mut findings = Vec::new();
     for (line, content) in (1..).zip(text.lines()) {
@@ -354,7 +361,6 @@ fn assert_none(findings: impl IntoIterator<Item = String>) {
 }
 
 // --- the repository
-// --------------------------------------------------------------------------------------------------
 
 #[test]
 fn layers_point_down_only() {
@@ -383,6 +389,16 @@ fn nothing_is_left_behind() {
 }
 
 #[test]
+fn every_error_is_met_somewhere() {
+    let names: Vec<String> = Code::ALL.iter().map(|code| format!("{code:?}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let files = production_sources();
+    let others = files.iter().filter(|file| file.name != "src/protocol/errors.rs");
+    let code: String = others.map(|file| without_tests(&code_of(&file.text))).collect();
+    assert_none(unused_error_findings(&names, &code));
+}
+
+#[test]
 fn nothing_names_a_machine_or_a_registry() {
     assert_none(sources().iter().flat_map(|file| machine_findings(&file.name, &file.text)));
 }
@@ -395,7 +411,6 @@ fn every_file_is_part_of_the_crate() {
 }
 
 // --- the checks themselves
-// -------------------------------------------------------------------------------------------
 
 #[test]
 fn the_layers_are_in_order() {
@@ -425,11 +440,8 @@ fn a_wrong_layer_is_found() {
     assert_eq!(found("src/storage/log.rs", "fn f() { crate::api::read(); }"), 1, "paths in code count");
     assert_eq!(found("src/api/mod.rs", "use super::node;"), 1);
     assert_eq!(found("src/api/read.rs", "use crate::{http, shard, storage, protocol, limits};"), 0);
-    assert_eq!(
-        found("src/http/head.rs", "use crate::protocol::errors::Problem;"),
-        1,
-        "http knows no streams"
-    );
+    assert_eq!(found("src/http/head.rs", "use crate::protocol::errors::Problem;"), 0);
+    assert_eq!(found("src/http/head.rs", "use crate::shard::stream::Stream;"), 1, "http knows no streams");
     assert_eq!(found("src/shard/mod.rs", "use crate::http::response;"), 1, "beside it, not below");
     assert_eq!(found("src/protocol/json.rs", "use crate::limits::JSON_DEPTH_MAX;"), 0);
     assert_eq!(found("src/limits.rs", "use crate::protocol::x;"), 1);
@@ -481,6 +493,12 @@ fn a_leftover_is_found() {
     assert_eq!(found("#[ignore]\n#[test]\nfn f() {}").len(), 1);
     assert_eq!(found("#[ignore = \"needs a second disk\"]").len(), 0);
     assert_eq!(found("// todo! \n let a = \"dbg!\"; my_todo!()").len(), 0);
+}
+
+#[test]
+fn an_unused_error_is_found() {
+    let found = unused_error_findings(&["Gone", "GoneFar"], "Problem::fixed(Code::GoneFar, message)");
+    assert_eq!(found, ["Code::Gone is met nowhere"]);
 }
 
 #[test]

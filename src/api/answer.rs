@@ -8,9 +8,6 @@ use crate::shard::stream::End;
 
 use super::Api;
 
-/// Seconds after which a refused request may be tried again.
-const RETRY_AFTER_SECONDS: u64 = 1;
-
 /// How a request wants its answer, apart from what it is about. Small and free of borrows, so that answers that come
 /// later can carry it.
 #[derive(Clone, Copy, Debug)]
@@ -61,11 +58,7 @@ impl Api {
     ) {
         let mut answer = self.answer(out, Status::of(problem.status()), manner);
         headers(&mut answer);
-        if problem.code.retry_after() {
-            answer.header_u64("Retry-After", RETRY_AFTER_SECONDS);
-        }
-        answer.lines("Content-Type: application/json\r\nCache-Control: no-store\r\n");
-        answer.body(&problem.body());
+        answer.problem(problem);
     }
 
     /// The problem of a shard that takes no writes.

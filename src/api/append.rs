@@ -127,8 +127,7 @@ impl<'a> Controls<'a> {
                 head.get(Known::ProducerId),
                 head.get(Known::ProducerEpoch),
                 head.get(Known::ProducerSeq),
-            )?
-            .map(|claim| Producer { id: claim.id, epoch: claim.epoch, seq: claim.seq }),
+            )?,
             stream_seq: head.get(Known::StreamSeq).map(headers::parse_stream_seq).transpose()?,
             record_match: head.get(Known::StreamRecordMatch).map(parse_record_match).transpose()?,
             close: headers::is_true(head.get(Known::StreamClosed)),

@@ -24,8 +24,8 @@ use std::rc::Rc;
 
 use crate::http::cors;
 use crate::http::response::{CommonHeaders, write_refusal};
-use crate::http::service::{Admit, Refusal, Service, Step};
-use crate::http::{Framing, Head, Known, Method, Status};
+use crate::http::service::{Admit, Service, Step};
+use crate::http::{Framing, Head, Known, Method};
 use crate::limits;
 use crate::protocol::errors::{Code, Problem};
 use crate::protocol::names::{self, Address, Route, Suffix};
@@ -118,7 +118,7 @@ impl Api {
 
     /// Refuses a request apart from what it is about; the connection ends.
     fn refuse(&self, code: Code, message: &'static str, out: &mut Vec<u8>) {
-        write_refusal(out, &self.common.borrow(), Status::of(code.status()), code.wire(), message);
+        self.malformed(&Problem::fixed(code, message), out);
     }
 
     fn dispatch(&self, request: &Request<'_>, out: &mut Vec<u8>) -> Step {
@@ -299,8 +299,8 @@ impl Service for Api {
         self.dispatch(&request, out)
     }
 
-    fn malformed(&self, (status, code, message): Refusal, out: &mut Vec<u8>) {
-        write_refusal(out, &self.common.borrow(), status, code, message);
+    fn malformed(&self, problem: &Problem, out: &mut Vec<u8>) {
+        write_refusal(out, &self.common.borrow(), problem);
     }
 
     fn commit_failed(&self, out: &mut Vec<u8>) {

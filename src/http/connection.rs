@@ -5,6 +5,7 @@
 //!   the commit fails, 503 takes its place.
 //! - All requests of one pipeline that are in memory are served before anything is awaited, so that their appends share
 //!   a commit and their answers one write.
+//! - A request other than POST is served once every answer before it is durable, so that it sees the writes before it.
 //! - Before anything is awaited (bytes, room, a slow answer), everything answered so far is flushed.
 //! - A connection moves to another shard only at the start of a request, with every answer before it written and every
 //!   byte after it in hand.
@@ -25,9 +26,10 @@ use glommio::net::TcpStream;
 use super::body::ChunkedDecoder;
 use super::buffer::{Pool, ReadBuffer};
 use super::connections::{Connections, Entered, Phase};
-use super::head::{self, Framing, Head};
+use super::head::{self, Framing, Head, Method};
 use super::problem::{BodyProblem, HeadProblem};
-use super::service::{Admit, Fill, Refusal, Service, Source, Step, Wait};
+use super::response::CONTINUE;
+use super::service::{Admit, Fill, Service, Source, Step, Wait};
 use crate::limits;
 
 /// What all connections of a shard share.
@@ -107,6 +109,7 @@ impl<S: Service> Connection<S> {
     async fn run(&mut self) -> io::Result<Option<usize>> {
         loop {
             let next = self.process();
+            let flushed = !self.output.is_empty();
             self.flush().await?;
             if self.failed {
                 return self.close().await;
@@ -123,6 +126,8 @@ impl<S: Service> Connection<S> {
                         return self.close().await;
                     }
                 }
+                // Room may have come while this flushed, and might not be announced again: look before waiting.
+                Next::Wait(Wait::Room) if flushed => {}
                 Next::Wait(Wait::Room) => self.shared.service.wait_room().await,
                 Next::Wait(Wait::Durable(ticket)) => {
                     self.shared.service.wait_durable(ticket).await;
@@ -159,7 +164,7 @@ impl<S: Service> Connection<S> {
                 Ok(Some(head)) => head,
                 Ok(None) => return Next::Read,
                 Err(problem) => {
-                    service.malformed(head_row(problem), &mut self.output);
+                    service.malformed(&problem.into(), &mut self.output);
                     return Next::Close;
                 }
             };
@@ -176,6 +181,10 @@ impl<S: Service> Connection<S> {
                 };
             };
             let request_bytes = head.head_bytes + if self.body_ready { 0 } else { body.len() };
+            if !self.pending.is_empty() && head.method != Method::Post {
+                // Readers see what is durable: one that follows a write on its connection must not miss it.
+                return Next::Flush;
+            }
             let keep_alive = head.keep_alive;
             let begin = self.output.len();
             let step = service.call(&head, body, &mut self.output);
@@ -202,6 +211,7 @@ impl<S: Service> Connection<S> {
             };
             self.input.consume(request_bytes);
             self.drop_body();
+            self.entered.head_begins(service.now_ms());
             match done {
                 Some(next) => return next,
                 None if !keep_alive || service.stopping() => return Next::Close,
@@ -278,7 +288,10 @@ impl<S: Service> Connection<S> {
             self.output = Vec::new();
             self.pending = Vec::new();
         }
-        self.enter(phase);
+        match phase {
+            Phase::Idle => self.enter(Phase::Idle),
+            _ => self.entered.await_head(),
+        }
         let Self { stream, input, shared, .. } = self;
         let count = poll_fn(|context| {
             if input.is_empty() {
@@ -296,6 +309,9 @@ impl<S: Service> Connection<S> {
         if count > 0 {
             self.input.filled(count);
             self.enter(Phase::Working);
+            if phase == Phase::Idle {
+                self.entered.head_begins(self.shared.service.now_ms());
+            }
         }
         Ok(count)
     }
@@ -303,7 +319,7 @@ impl<S: Service> Connection<S> {
     /// The peer has sent its last byte, or has taken too long.
     async fn peer_closed(&mut self) -> io::Result<Option<usize>> {
         if self.entered.expired() && !self.input.is_empty() {
-            self.shared.service.malformed(head_row(HeadProblem::Timeout), &mut self.output);
+            self.shared.service.malformed(&HeadProblem::Timeout.into(), &mut self.output);
         }
         self.close().await
     }
@@ -319,7 +335,7 @@ impl<S: Service> Connection<S> {
         }
         self.entered.body_begins(self.shared.service.now_ms());
         if arriving.expect_continue && self.input.unread().len() == arriving.head_bytes {
-            self.output.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+            self.output.extend_from_slice(CONTINUE);
             self.write_output().await?;
         }
         let read = match arriving.framing {
@@ -329,7 +345,7 @@ impl<S: Service> Connection<S> {
         self.shared.service.return_body_budget(budget);
         let whole = read?;
         if !whole && self.entered.expired() {
-            self.shared.service.malformed(body_row(BodyProblem::Timeout), &mut self.output);
+            self.shared.service.malformed(&BodyProblem::Timeout.into(), &mut self.output);
         }
         Ok(whole)
     }
@@ -364,7 +380,7 @@ impl<S: Service> Connection<S> {
                     }
                 }
                 Err(problem) => {
-                    self.shared.service.malformed(body_row(problem), &mut self.output);
+                    self.shared.service.malformed(&problem.into(), &mut self.output);
                     return Ok(false);
                 }
             }
@@ -450,14 +466,6 @@ impl<S: Service> Connection<S> {
     fn enter(&self, phase: Phase) {
         self.entered.enter(phase, self.shared.service.now_ms());
     }
-}
-
-fn head_row(problem: HeadProblem) -> Refusal {
-    (problem.status(), problem.code(), problem.message())
-}
-
-fn body_row(problem: BodyProblem) -> Refusal {
-    (problem.status(), problem.code(), problem.message())
 }
 
 fn arriving(head: &Head<'_>, max_bytes: u64) -> Arriving {

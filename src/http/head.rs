@@ -9,11 +9,11 @@
 
 use std::mem::MaybeUninit;
 
-use super::digits;
 use super::known::{COUNT, Known};
 use super::problem::HeadProblem;
 use super::response::Terms;
 use crate::limits::{EMPTY_LINES_MAX, HEAD_BYTES_MAX, HEADERS_MAX, METHOD_BYTES_MAX, TARGET_BYTES_MAX};
+use crate::protocol::digits;
 
 /// A method, as far as the server tells them apart. Methods are case-sensitive (RFC 9110, 9.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,12 +1,9 @@
-//! Why a request is refused before any operation sees it, and with which status, code and message.
+//! Why a request is refused before any operation sees it, and with which code and message.
 //!
 //! Each refusal ends the connection: the place where the next request begins is in doubt.
 
 use super::known::Known;
-use super::response::{CommonHeaders, Status, write_refusal};
-
-/// Code of every request that is not HTTP, or that could be read in two ways.
-const MALFORMED: &str = "MALFORMED_REQUEST";
+use crate::protocol::errors::{Code, Problem};
 
 /// Why a head is refused. The connection closes after the answer, always.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,78 +55,46 @@ pub enum HeadProblem {
 }
 
 impl HeadProblem {
-    /// The one table: status, error code, message.
-    const fn row(self) -> (Status, &'static str, &'static str) {
+    /// The one table: error code, message.
+    const fn row(self) -> (Code, &'static str) {
         use HeadProblem as P;
         match self {
-            P::RequestLine => (Status::BAD_REQUEST, MALFORMED, "the request line is malformed"),
-            P::EmptyLines => {
-                (Status::BAD_REQUEST, MALFORMED, "there are too many empty lines before the request")
-            }
-            P::BareLineFeed => (Status::BAD_REQUEST, MALFORMED, "a line of the head ends in LF without CR"),
+            P::RequestLine => (Code::BadRequest, "the request line is malformed"),
+            P::EmptyLines => (Code::BadRequest, "there are too many empty lines before the request"),
+            P::BareLineFeed => (Code::BadRequest, "a line of the head ends in LF without CR"),
             P::HeaderName => (
-                Status::BAD_REQUEST,
-                MALFORMED,
+                Code::BadRequest,
                 "a header line does not begin with a name and a colon; folded lines are not accepted",
             ),
-            P::HeaderValue => {
-                (Status::BAD_REQUEST, MALFORMED, "a header has a control character in its value")
+            P::HeaderValue => (Code::BadRequest, "a header has a control character in its value"),
+            P::Target => (Code::BadRequest, "the request target is malformed"),
+            P::Repeated(known @ (Known::ContentLength | Known::TransferEncoding)) => {
+                (Code::BadFraming, known.repeated())
             }
-            P::Target => (Status::BAD_REQUEST, MALFORMED, "the request target is malformed"),
-            P::Repeated(known) => (Status::BAD_REQUEST, MALFORMED, known.repeated()),
-            P::HostMissing => (Status::BAD_REQUEST, MALFORMED, "the header host is missing"),
-            P::HostMalformed => (Status::BAD_REQUEST, MALFORMED, "the host is malformed"),
-            P::TwoFramings => {
-                (Status::BAD_REQUEST, MALFORMED, "both content-length and transfer-encoding are given")
-            }
-            P::LengthMalformed => (Status::BAD_REQUEST, MALFORMED, "content-length is not a number"),
-            P::LengthTooLarge => (Status::PAYLOAD_TOO_LARGE, "PAYLOAD_TOO_LARGE", "the body is too large"),
-            P::TransferEncodingOnOldVersion => {
-                (Status::BAD_REQUEST, MALFORMED, "transfer-encoding needs HTTP/1.1")
-            }
-            P::TransferEncodingMalformed => {
-                (Status::BAD_REQUEST, MALFORMED, "transfer-encoding is malformed")
-            }
-            P::TransferCodingUnknown => {
-                (Status::NOT_IMPLEMENTED, "NOT_IMPLEMENTED", "the only transfer coding is chunked")
-            }
-            P::Expectation => {
-                (Status::EXPECTATION_FAILED, "EXPECTATION_FAILED", "the only expectation is 100-continue")
-            }
-            P::TargetTooLong => (Status::URI_TOO_LONG, "URI_TOO_LONG", "the request target is too long"),
-            P::HeadTooLarge => {
-                (Status::HEADERS_TOO_LARGE, "HEADERS_TOO_LARGE", "the head of the request is too large")
-            }
-            P::TooManyHeaders => {
-                (Status::HEADERS_TOO_LARGE, "HEADERS_TOO_LARGE", "the request has too many headers")
-            }
-            P::MethodTooLong => (Status::NOT_IMPLEMENTED, "NOT_IMPLEMENTED", "the method is not known"),
-            P::Version => {
-                (Status::VERSION_NOT_SUPPORTED, "HTTP_VERSION_NOT_SUPPORTED", "the server speaks HTTP/1.1")
-            }
-            P::Timeout => (Status::REQUEST_TIMEOUT, "REQUEST_TIMEOUT", "the head did not arrive in time"),
+            P::Repeated(known) => (Code::BadRequest, known.repeated()),
+            P::HostMissing => (Code::BadRequest, "the header host is missing"),
+            P::HostMalformed => (Code::BadRequest, "the host is malformed"),
+            P::TwoFramings => (Code::BadFraming, "both content-length and transfer-encoding are given"),
+            P::LengthMalformed => (Code::BadFraming, "content-length is not a number"),
+            P::LengthTooLarge => (Code::PayloadTooLarge, "the body is too large"),
+            P::TransferEncodingOnOldVersion => (Code::BadFraming, "transfer-encoding needs HTTP/1.1"),
+            P::TransferEncodingMalformed => (Code::BadFraming, "transfer-encoding is malformed"),
+            P::TransferCodingUnknown => (Code::NotImplemented, "the only transfer coding is chunked"),
+            P::Expectation => (Code::ExpectationFailed, "the only expectation is 100-continue"),
+            P::TargetTooLong => (Code::UriTooLong, "the request target is too long"),
+            P::HeadTooLarge => (Code::HeadersTooLarge, "the head of the request is too large"),
+            P::TooManyHeaders => (Code::HeadersTooLarge, "the request has too many headers"),
+            P::MethodTooLong => (Code::NotImplemented, "the method is not known"),
+            P::Version => (Code::HttpVersionNotSupported, "the server speaks HTTP/1.1"),
+            P::Timeout => (Code::RequestTimeout, "the head did not arrive in time"),
         }
     }
+}
 
-    /// Status of the answer.
-    pub const fn status(self) -> Status {
-        self.row().0
-    }
-
-    /// Code of the error, as in the body of the answer.
-    pub const fn code(self) -> &'static str {
-        self.row().1
-    }
-
-    /// What is wrong, for people.
-    pub const fn message(self) -> &'static str {
-        self.row().2
-    }
-
-    /// Appends the whole answer, after which the connection closes.
-    pub fn answer(self, out: &mut Vec<u8>, common: &CommonHeaders) {
-        let (status, code, message) = self.row();
-        write_refusal(out, common, status, code, message);
+impl From<HeadProblem> for Problem {
+    fn from(problem: HeadProblem) -> Problem {
+        let (code, message) = problem.row();
+        Problem::fixed(code, message)
     }
 }
 
@@ -153,38 +118,24 @@ pub enum BodyProblem {
 }
 
 impl BodyProblem {
-    /// The one table: status, error code, message.
-    const fn row(self) -> (Status, &'static str, &'static str) {
+    /// The one table: error code, message.
+    const fn row(self) -> (Code, &'static str) {
         use BodyProblem as P;
         match self {
-            P::ChunkSize => (Status::BAD_REQUEST, MALFORMED, "the size of a chunk is malformed"),
-            P::ChunkExtension => (Status::BAD_REQUEST, MALFORMED, "chunk extensions are too long"),
-            P::ChunkEnd => (Status::BAD_REQUEST, MALFORMED, "a chunk is longer or shorter than its size"),
-            P::Trailer => (Status::BAD_REQUEST, MALFORMED, "the trailer section is malformed"),
-            P::TrailerTooLarge => (Status::BAD_REQUEST, MALFORMED, "the trailer section is too long"),
-            P::TooLarge => (Status::PAYLOAD_TOO_LARGE, "PAYLOAD_TOO_LARGE", "the body is too large"),
-            P::Timeout => (Status::REQUEST_TIMEOUT, "REQUEST_TIMEOUT", "the body did not arrive in time"),
+            P::ChunkSize => (Code::BadFraming, "the size of a chunk is malformed"),
+            P::ChunkExtension => (Code::BadFraming, "chunk extensions are too long"),
+            P::ChunkEnd => (Code::BadFraming, "a chunk is longer or shorter than its size"),
+            P::Trailer => (Code::BadFraming, "the trailer section is malformed"),
+            P::TrailerTooLarge => (Code::BadFraming, "the trailer section is too long"),
+            P::TooLarge => (Code::PayloadTooLarge, "the body is too large"),
+            P::Timeout => (Code::RequestTimeout, "the body did not arrive in time"),
         }
     }
+}
 
-    /// Status of the answer.
-    pub const fn status(self) -> Status {
-        self.row().0
-    }
-
-    /// Code of the error, as in the body of the answer.
-    pub const fn code(self) -> &'static str {
-        self.row().1
-    }
-
-    /// What is wrong, for people.
-    pub const fn message(self) -> &'static str {
-        self.row().2
-    }
-
-    /// Appends the whole answer, after which the connection closes.
-    pub fn answer(self, out: &mut Vec<u8>, common: &CommonHeaders) {
-        let (status, code, message) = self.row();
-        write_refusal(out, common, status, code, message);
+impl From<BodyProblem> for Problem {
+    fn from(problem: BodyProblem) -> Problem {
+        let (code, message) = problem.row();
+        Problem::fixed(code, message)
     }
 }

@@ -5,14 +5,16 @@
 //!
 //! | call | `Content-Length` | bytes of the body |
 //! |---|---|---|
-//! | [`Answer::body`] | its length | written, unless the request was `HEAD` |
+//! | [`Answer::body`], [`Answer::problem`] | its length | written, unless the request was `HEAD` |
 //! | [`Answer::length_then`] | as given | the caller's to write, unless it says that there are none |
 //! | [`Answer::head_only`] | as given | none: the answer to `HEAD` |
 //! | [`Answer::no_body`] | `0`, and absent from 204 and 304 | none |
 //! | [`Answer::stream`] | absent | the caller's, through the [`Transfer`] that it gets |
 
 use super::date::{DATE_BYTES, imf_fixdate};
-use super::digits::{sixteen, write_hex, write_u64};
+use crate::protocol::digits::{write_hex, write_u64};
+use crate::protocol::errors::Problem;
+use crate::protocol::offset;
 
 macro_rules! statuses {
     ($($(#[$doc:meta])* $name:ident $code:literal $reason:literal,)*) => {
@@ -50,12 +52,8 @@ statuses! {
     NO_CONTENT 204 "No Content",
     /// The client's copy is current.
     NOT_MODIFIED 304 "Not Modified",
-    /// The latest snapshot is there.
-    TEMPORARY_REDIRECT 307 "Temporary Redirect",
     /// The request is malformed.
     BAD_REQUEST 400 "Bad Request",
-    /// Credentials are missing or wrong.
-    UNAUTHORIZED 401 "Unauthorized",
     /// Not allowed: a stale epoch.
     FORBIDDEN 403 "Forbidden",
     /// No such bucket, stream, snapshot.
@@ -74,12 +72,8 @@ statuses! {
     PAYLOAD_TOO_LARGE 413 "Payload Too Large",
     /// The target is too long.
     URI_TOO_LONG 414 "URI Too Long",
-    /// The body's media type is not accepted.
-    UNSUPPORTED_MEDIA_TYPE 415 "Unsupported Media Type",
     /// An expectation that is not met.
     EXPECTATION_FAILED 417 "Expectation Failed",
-    /// The request is well-formed and makes no sense.
-    UNPROCESSABLE_CONTENT 422 "Unprocessable Content",
     /// Too many of something that is counted per stream or shard.
     TOO_MANY_REQUESTS 429 "Too Many Requests",
     /// The head is too large.
@@ -181,6 +175,9 @@ pub struct Answer<'o> {
     terms: Terms,
 }
 
+/// Seconds after which a refused request may be tried again.
+const RETRY_AFTER_SECONDS: u64 = 1;
+
 /// Room that an answer without a body is likely to take.
 const HEAD_BYTES_EXPECTED: usize = 512;
 
@@ -215,15 +212,12 @@ impl<'o> Answer<'o> {
         self
     }
 
-    /// Adds a header with an offset token: lineage and byte offset, sixteen digits each.
+    /// Adds a header with the token of a byte offset in a lineage.
     #[inline]
-    pub fn token(&mut self, name: &'static str, lineage: u64, position: u64) -> &mut Self {
+    pub fn token(&mut self, name: &'static str, lineage: u64, offset: u64) -> &mut Self {
         self.name(name);
-        let mut text = [b'_'; 35];
-        text[..16].copy_from_slice(&sixteen(lineage));
-        text[17..33].copy_from_slice(&sixteen(position));
-        text[33..].copy_from_slice(b"\r\n");
-        self.out.extend_from_slice(&text);
+        offset::write_token(self.out, lineage, offset);
+        self.out.extend_from_slice(b"\r\n");
         self
     }
 
@@ -259,6 +253,15 @@ impl<'o> Answer<'o> {
         );
         self.out.extend_from_slice(name.as_bytes());
         self.out.extend_from_slice(b": ");
+    }
+
+    /// Ends the answer with an error: its body, when to try again if that may help, and that it must not be kept.
+    pub fn problem(mut self, problem: &Problem) {
+        if problem.code.retry_after() {
+            self.header_u64("Retry-After", RETRY_AFTER_SECONDS);
+        }
+        self.lines("Content-Type: application/json\r\nCache-Control: no-store\r\n");
+        self.body(&problem.body());
     }
 
     /// Ends the answer with a body that is at hand.
@@ -407,30 +410,9 @@ pub fn write_last_chunk(out: &mut Vec<u8>) {
     out.extend_from_slice(b"0\r\n\r\n");
 }
 
-/// Appends a whole answer that refuses a request before any operation saw it, and closes the connection.
-///
-/// The body is `{"error":{"code":"...","message":"..."}}`; code and message come from tables of this crate and hold
-/// nothing that JSON escapes.
-pub fn write_refusal(
-    out: &mut Vec<u8>,
-    common: &CommonHeaders,
-    status: Status,
-    code: &'static str,
-    message: &'static str,
-) {
-    debug_assert!(
-        !code.bytes().chain(message.bytes()).any(|byte| byte < b' ' || byte == b'"' || byte == b'\\'),
-        "needs escapes: {code} {message}"
-    );
-    let parts = ["{\"error\":{\"code\":\"", code, "\",\"message\":\"", message, "\"}}"];
-    let mut answer = Answer::new(out, status, common, Terms::CLOSE);
-    answer.header("Content-Type", b"application/json").header("Cache-Control", b"no-store");
-    let body_bytes: usize = parts.iter().map(|part| part.len()).sum();
-    if let Some(out) = answer.length_then(body_bytes as u64) {
-        for part in parts {
-            out.extend_from_slice(part.as_bytes());
-        }
-    }
+/// Appends a whole answer that refuses a request apart from what it is about, and closes the connection.
+pub fn write_refusal(out: &mut Vec<u8>, common: &CommonHeaders, problem: &Problem) {
+    Answer::new(out, Status::of(problem.status()), common, Terms::CLOSE).problem(problem);
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::task::{Context, Poll};
 
 use super::head::Head;
-use super::response::Status;
+use crate::protocol::errors::Problem;
 
 /// What to do with a request whose body has not arrived whole.
 #[derive(Debug)]
@@ -94,9 +94,6 @@ impl<F: Future<Output = (Vec<u8>, Fill)>> Source for OneShot<F> {
     }
 }
 
-/// Why a request is refused before any operation sees it: status, code, message.
-pub type Refusal = (Status, &'static str, &'static str);
-
 /// The layer above the connections of one shard.
 pub trait Service: 'static {
     /// Judges a request by its head, before its body is read. May write an answer.
@@ -106,7 +103,7 @@ pub trait Service: 'static {
     fn call(&self, head: &Head<'_>, body: &[u8], out: &mut Vec<u8>) -> Step;
 
     /// Answers a request that is no HTTP, or breaks a limit. The connection ends after it.
-    fn malformed(&self, refusal: Refusal, out: &mut Vec<u8>);
+    fn malformed(&self, problem: &Problem, out: &mut Vec<u8>);
 
     /// Answers in place of one whose commit failed.
     fn commit_failed(&self, out: &mut Vec<u8>);

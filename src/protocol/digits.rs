@@ -1,7 +1,10 @@
-//! Numbers to and from decimal digits, without formatting machinery: this runs on every append.
+//! Numbers to and from digits, without formatting machinery: this runs on every request.
 
 /// Most digits of a `u64`.
 pub const U64_DIGITS_MAX: usize = 20;
+
+/// Largest number of sixteen digits.
+pub const SIXTEEN_DIGITS_MAX: u64 = 9_999_999_999_999_999;
 
 /// 10^8: what eight digits count to.
 const EIGHT_DIGITS: u64 = 100_000_000;
@@ -40,6 +43,9 @@ fn write_trimmed(out: &mut Vec<u8>, digits: u64) {
 /// Appends the decimal digits of `n`, without leading zeros.
 #[inline]
 pub fn write_u64(out: &mut Vec<u8>, n: u64) {
+    if n < 10 {
+        return out.push(b'0' + n as u8);
+    }
     if n < EIGHT_DIGITS {
         return write_trimmed(out, eight(n));
     }
@@ -56,7 +62,7 @@ pub fn write_u64(out: &mut Vec<u8>, n: u64) {
 /// `n` as sixteen digits with leading zeros. `n` must have no more than sixteen digits.
 #[inline]
 pub fn padded16(n: u64) -> [u8; 16] {
-    assert!(n <= crate::limits::LINEAGE_MAX, "{n} has more than sixteen digits");
+    assert!(n <= SIXTEEN_DIGITS_MAX, "{n} has more than sixteen digits");
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&(eight(n / EIGHT_DIGITS) | ZEROS).to_le_bytes());
     bytes[8..].copy_from_slice(&(eight(n % EIGHT_DIGITS) | ZEROS).to_le_bytes());
@@ -73,14 +79,45 @@ pub fn write_padded(out: &mut Vec<u8>, n: u64, digits: usize) {
     out[start..].rotate_right(digits - written);
 }
 
+/// Appends `n` in lower-case hexadecimal, without leading zeros.
+#[inline]
+pub fn write_hex(out: &mut Vec<u8>, n: u64) {
+    let digits = (64 - (n | 1).leading_zeros()).div_ceil(4);
+    let mut shift = digits * 4;
+    while shift > 0 {
+        shift -= 4;
+        out.push(b"0123456789abcdef"[(n >> shift) as usize & 15]);
+    }
+}
+
+/// The number of eight digits, the reverse of [`eight`]. `None` if any byte is no digit.
+#[inline(always)]
+fn value_of_eight(text: [u8; 8]) -> Option<u64> {
+    let ones = u64::from_le_bytes(text) ^ ZEROS;
+    // A digit is 0 to 9 now; for any other byte the upper half is not zero, or is not once six are added.
+    if (ones | ones.wrapping_add(0x0606_0606_0606_0606)) & 0xf0f0_f0f0_f0f0_f0f0 != 0 {
+        return None;
+    }
+    let twos = (ones * 10 + (ones >> 8)) & 0x00ff_00ff_00ff_00ff;
+    let fours = (twos * 100 + (twos >> 16)) & 0x0000_ffff_0000_ffff;
+    Some((fours * 10_000 + (fours >> 32)) & 0xffff_ffff)
+}
+
 /// The number that `text` spells in decimal digits and nothing else; leading zeros are allowed. `None` for an empty
 /// text, any other byte, or a number above `u64::MAX`.
+#[inline]
 pub fn parse_u64(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
     }
-    let mut value = 0u64;
-    for &byte in text {
+    let (mut value, mut rest) = (0, text);
+    // Two steps of eight cannot overflow, and are all that half a token needs.
+    for _ in 0..2 {
+        let Some((eight, after)) = rest.split_first_chunk() else { break };
+        value = value * EIGHT_DIGITS + value_of_eight(*eight)?;
+        rest = after;
+    }
+    for &byte in rest {
         let digit = byte.wrapping_sub(b'0');
         if digit > 9 {
             return None;
@@ -103,62 +140,115 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn written(n: u64) -> String {
+    fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
         let mut out = b"before ".to_vec();
-        write_u64(&mut out, n);
-        String::from_utf8(out.split_off(7)).unwrap()
+        write(&mut out);
+        String::from_utf8(out.split_off(7)).expect("digits are text")
+    }
+
+    fn decimal(n: u64) -> String {
+        written(|out| write_u64(out, n))
+    }
+
+    /// Every power of ten and of two, with its neighbours: where the number of digits changes.
+    #[test]
+    fn numbers_at_the_edges() {
+        let powers = (0..20).map(|power| 10u64.pow(power)).chain((0..64).map(|power| 1 << power));
+        let edges = powers.flat_map(|n| [n - 1, n, n + 1]).chain([u64::MAX]);
+        for n in edges {
+            let text = n.to_string();
+            assert_eq!(decimal(n), text);
+            assert_eq!(written(|out| write_hex(out, n)), format!("{n:x}"));
+            assert_eq!(parse_u64(text.as_bytes()), Some(n));
+            assert_eq!(parse_canonical_u64(text.as_bytes()), Some(n));
+            if n <= SIXTEEN_DIGITS_MAX {
+                assert_eq!(padded16(n), *format!("{n:016}").as_bytes());
+            }
+        }
     }
 
     #[test]
-    fn numbers_at_the_edges() {
-        for (n, text) in [(0, "0"), (9, "9"), (10, "10"), (u64::MAX, "18446744073709551615")] {
-            assert_eq!(written(n), text);
-            assert_eq!(parse_u64(text.as_bytes()), Some(n));
-            assert_eq!(parse_canonical_u64(text.as_bytes()), Some(n));
-        }
-        assert_eq!(&padded16(0), b"0000000000000000");
-        assert_eq!(&padded16(9_999_999_999_999_999), b"9999999999999999");
+    #[should_panic(expected = "10000000000000000 has more than sixteen digits")]
+    fn seventeen_digits_are_a_bug() {
+        padded16(SIXTEEN_DIGITS_MAX + 1);
     }
 
     #[test]
     fn texts_that_are_no_numbers() {
-        for text in ["", "-1", "+1", " 1", "1 ", "1a", "1.0", "1e3", "0x1", "18446744073709551616", "\u{661}"]
-        {
+        let table = [
+            "",
+            "-1",
+            "+1",
+            " 1",
+            "1 ",
+            "1a",
+            "1.0",
+            "1e3",
+            "0x1",
+            "1_0",
+            "1,1",
+            "1\0",
+            "/",
+            ":",
+            "\u{661}",
+            "18446744073709551616",
+            "99999999999999999999999999",
+        ];
+        for text in table {
             assert_eq!(parse_u64(text.as_bytes()), None, "{text:?}");
             assert_eq!(parse_canonical_u64(text.as_bytes()), None, "{text:?}");
         }
-        assert_eq!(parse_u64(b"007"), Some(7));
+        assert_eq!(parse_u64(b"00000000000000000000000000000007"), Some(7), "leading zeros add nothing");
         assert_eq!(parse_canonical_u64(b"007"), None);
         assert_eq!(parse_canonical_u64(b"00"), None);
     }
 
-    /// Around every power of ten, and every number of four digits: all that the lanes of eight digits can hold.
+    /// Eight digits are checked at once: each byte must count, in each place, and none disturb its neighbour.
     #[test]
-    fn numbers_by_lane() {
-        for power in 0..20 {
-            for n in [10u64.pow(power) - 1, 10u64.pow(power), 10u64.pow(power) + 1] {
-                assert_eq!(written(n), n.to_string());
+    fn any_byte_in_any_place_of_a_number() {
+        let number = *b"98765432109876543210";
+        for len in [7, 8, 9, 15, 16, 17, 19] {
+            for place in 0..len {
+                for byte in 0..=u8::MAX {
+                    let mut text = number[..len].to_vec();
+                    text[place] = byte;
+                    let expected = std::str::from_utf8(&text).ok().filter(|_| byte.is_ascii_digit());
+                    let expected = expected.map(|text| text.parse().expect("a number of 64 bits"));
+                    assert_eq!(parse_u64(&text), expected, "{}", text.escape_ascii());
+                }
             }
         }
+    }
+
+    /// Every number of four digits in every place: all that the lanes of eight digits can hold.
+    #[test]
+    fn numbers_by_lane() {
         for four in 0..10_000 {
-            for n in [four, four * 10_000, four * 10_000 + 9999, four * 10_001] {
-                assert_eq!(written(n), n.to_string());
+            for n in [four, four * 10_000, four * 10_000 + 9999, four * 10_001, four * 1_000_000_000_000] {
+                assert_eq!(decimal(n), n.to_string());
                 assert_eq!(padded16(n), *format!("{n:016}").as_bytes());
+                assert_eq!(parse_u64(&padded16(n)), Some(n));
             }
         }
     }
 
     proptest! {
         #[test]
-        fn agrees_with_the_standard_library(n: u64) {
+        fn agrees_with_the_standard_library(n: u64, places in 0..64u32) {
+            let n = n >> places;
             let text = n.to_string();
-            prop_assert_eq!(written(n), text.clone());
+            prop_assert_eq!(decimal(n), text.clone());
+            prop_assert_eq!(written(|out| write_hex(out, n)), format!("{n:x}"));
             prop_assert_eq!(parse_canonical_u64(text.as_bytes()), Some(n));
-            let small = n % 10_000_000_000_000_000;
+            let small = n % (SIXTEEN_DIGITS_MAX + 1);
             prop_assert_eq!(padded16(small).to_vec(), format!("{small:016}").into_bytes());
-            let mut out = Vec::new();
-            write_padded(&mut out, n % 1000, 3);
-            prop_assert_eq!(out, format!("{:03}", n % 1000).into_bytes());
+            prop_assert_eq!(written(|out| write_padded(out, n % 1000, 3)), format!("{:03}", n % 1000));
+        }
+
+        #[test]
+        fn any_text_is_read_like_the_standard_library_reads_it(text in "[0-9]{1,22}|[0-9+ -]{1,20}") {
+            let expected = text.parse().ok().filter(|_| !text.starts_with('+'));
+            prop_assert_eq!(parse_u64(text.as_bytes()), expected);
         }
     }
 }

@@ -109,8 +109,6 @@ codes! {
     OffsetGone = 410 "OFFSET_GONE",
 
     // Request headers.
-    /// A header value that breaks the header's syntax.
-    InvalidHeader = 400 "INVALID_HEADER",
     /// `Content-Type` is not a media type, or too long.
     InvalidContentType = 400 "INVALID_CONTENT_TYPE",
     /// A body without `Content-Type`.
@@ -137,8 +135,6 @@ codes! {
     StreamNotFound = 404 "STREAM_NOT_FOUND",
     /// The stream exists with another configuration.
     StreamExists = 409 "STREAM_EXISTS",
-    /// The stream was deleted while forks still use it.
-    StreamGone = 410 "STREAM_GONE",
     /// The stream is closed.
     StreamClosed = 409 "STREAM_CLOSED",
     /// An append without a body that does not close the stream.
@@ -173,8 +169,6 @@ codes! {
     BatchTooLarge = 413 "BATCH_TOO_LARGE",
 
     // The server's own state.
-    /// The server met a fault of its own.
-    Internal = 500 "INTERNAL",
     /// Stored bytes could not be read, or are damaged.
     ReadFailed = 500 "READ_FAILED",
     /// The server cannot take more work now.
@@ -187,8 +181,6 @@ codes! {
     ShardLatched = 503 "SHARD_LATCHED",
     /// The disk is full.
     DiskFull = 507 "DISK_FULL",
-    /// The server is stopping.
-    Stopping = 503 "STOPPING",
 }
 
 impl Code {
@@ -297,7 +289,6 @@ mod tests {
     fn statuses_that_documents_fix() {
         let table = [
             (Code::StreamNotFound, 404),
-            (Code::StreamGone, 410),
             (Code::StreamClosed, 409),
             (Code::ContentTypeMismatch, 409),
             (Code::StreamSeqConflict, 409),

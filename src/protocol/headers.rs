@@ -4,6 +4,7 @@
 use super::digits;
 use super::errors::{Code, Problem};
 use super::expiry::Expiry;
+use super::producer::Producer;
 use super::time;
 use crate::limits::{
     CONTENT_TYPE_BYTES_MAX, PRODUCER_ID_BYTES_MAX, PROTOCOL_INTEGER_MAX, STREAM_SEQ_BYTES_MAX,
@@ -49,23 +50,12 @@ pub fn parse_expiry(ttl: Option<&[u8]>, expires_at: Option<&[u8]>) -> Result<Exp
     }
 }
 
-/// An idempotent producer's claim on an append (base protocol 5.2.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProducerClaim<'a> {
-    /// `Producer-Id`.
-    pub id: &'a [u8],
-    /// `Producer-Epoch`.
-    pub epoch: u64,
-    /// `Producer-Seq`.
-    pub seq: u64,
-}
-
 /// `Producer-Id`, `Producer-Epoch` and `Producer-Seq`: all three or none.
 pub fn parse_producer<'a>(
     id: Option<&'a [u8]>,
     epoch: Option<&[u8]>,
     seq: Option<&[u8]>,
-) -> Result<Option<ProducerClaim<'a>>, Problem> {
+) -> Result<Option<Producer<'a>>, Problem> {
     let (id, epoch, seq) = match (id, epoch, seq) {
         (None, None, None) => return Ok(None),
         (Some(id), Some(epoch), Some(seq)) => (id, epoch, seq),
@@ -82,7 +72,7 @@ pub fn parse_producer<'a>(
     if id.len() > PRODUCER_ID_BYTES_MAX {
         return Err(Problem::fixed(Code::InvalidProducer, "Producer-Id is longer than 256 bytes"));
     }
-    Ok(Some(ProducerClaim {
+    Ok(Some(Producer {
         id,
         epoch: producer_integer(epoch, "Producer-Epoch is not an integer from 0 to 2^53 - 1")?,
         seq: producer_integer(seq, "Producer-Seq is not an integer from 0 to 2^53 - 1")?,

@@ -25,7 +25,7 @@
 //! | `sse` | server-sent events |
 //! | `etag` | entity tags and `If-None-Match` |
 //! | `expiry` | sliding and absolute expiry |
-//! | `digits` | numbers to and from decimal digits, without formatting machinery |
+//! | `digits` | numbers to and from digits, without formatting machinery |
 
 pub mod attributes;
 pub mod batch;

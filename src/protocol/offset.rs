@@ -10,8 +10,8 @@ use crate::limits::LINEAGE_MAX;
 
 /// Bytes of a token.
 pub const TOKEN_BYTES: usize = 33;
-/// Largest byte offset: sixteen digits.
-pub const OFFSET_MAX: u64 = 9_999_999_999_999_999;
+/// Largest byte offset.
+pub const OFFSET_MAX: u64 = digits::SIXTEEN_DIGITS_MAX;
 
 const _: () = assert!(LINEAGE_MAX == OFFSET_MAX, "both halves of a token have sixteen digits");
 

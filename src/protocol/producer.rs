@@ -1,5 +1,16 @@
 //! Idempotent producers (base protocol 5.2.1): what to do with an append that claims an epoch and a sequence number.
 
+/// A producer's claim on an append: `Producer-Id`, `Producer-Epoch` and `Producer-Seq`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Producer<'a> {
+    /// Client-chosen id, opaque.
+    pub id: &'a [u8],
+    /// Session of the producer.
+    pub epoch: u64,
+    /// Number of this append within the epoch.
+    pub seq: u64,
+}
+
 /// What a stream remembers of a producer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProducerState {

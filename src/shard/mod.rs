@@ -10,7 +10,6 @@ pub mod buckets;
 pub mod expiry;
 pub mod lineage;
 pub mod mail;
-pub mod notify;
 pub mod readers;
 pub mod stream;
 pub mod table;
@@ -23,13 +22,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use buckets::Buckets;
 use expiry::ExpiryQueue;
 use mail::{BucketRecord, Mailboxes};
-use notify::Notify;
 use readers::Readers;
 use stream::Stream;
 use table::{Published, Stamp, StreamId, Table, Target};
 
 use crate::config::Config;
 use crate::protocol::expiry::Expiry;
+use crate::signal::Signal;
 use crate::storage::event::{Appended, Event, Payload, StreamCreated};
 use crate::storage::log::{Class, Log, Publisher, Refusal, Room};
 
@@ -57,7 +56,7 @@ pub struct Shard {
     pub bucket_gate: glommio::sync::Semaphore,
     placement_seed: u64,
     expiry: RefCell<ExpiryQueue>,
-    expiry_filled: Notify,
+    expiry_filled: Signal,
     stopping: Cell<bool>,
     body_bytes_in_flight: Cell<u64>,
 }
@@ -109,7 +108,7 @@ impl Shard {
             bucket_gate: glommio::sync::Semaphore::new(1),
             placement_seed: parts.placement_seed,
             expiry: RefCell::default(),
-            expiry_filled: Notify::default(),
+            expiry_filled: Signal::default(),
             stopping: Cell::new(false),
             body_bytes_in_flight: Cell::new(0),
         })

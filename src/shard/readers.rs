@@ -11,9 +11,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::notify::Notify;
 use super::table::StreamId;
 use crate::limits;
+use crate::signal::Signal;
 
 /// How finely deadlines of readers are kept.
 const TICK: Duration = Duration::from_millis(25);
@@ -35,9 +35,9 @@ pub struct Readers {
     free: RefCell<Vec<u32>>,
     count: Cell<usize>,
     queue: RefCell<VecDeque<u32>>,
-    queue_filled: Notify,
+    queue_filled: Signal,
     deadlines: RefCell<BTreeSet<(u64, u32)>>,
-    deadlines_filled: Notify,
+    deadlines_filled: Signal,
 }
 
 impl Readers {

@@ -3,6 +3,8 @@
 //! The same [`Event`] is encoded when it is staged, replayed by recovery (from a footer or from a scan), and given to
 //! `shard::table::Table::apply`. The log knows nothing of what an event means.
 
+pub use crate::protocol::producer::Producer;
+
 /// Where an entry's payload lies. `segment` indexes the shard's open segments (not a number on disk).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Place {
@@ -74,17 +76,6 @@ pub enum Payload<'a> {
     Here(Place),
     /// In chunk entries of earlier commits, in order.
     Parts(&'a [Part]),
-}
-
-/// An idempotent producer's claim on an append (base protocol 5.2.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Producer<'a> {
-    /// Client-chosen id.
-    pub id: &'a [u8],
-    /// Session of the producer.
-    pub epoch: u64,
-    /// Number of this append within the epoch.
-    pub seq: u64,
 }
 
 /// A stream begins.

@@ -18,6 +18,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use crate::limits::{COMMIT_BYTES_MAX, COMMITS_PER_SEGMENT_MIN};
+use crate::signal::Signal;
 use crate::storage::appender::{Appender, Plan};
 use crate::storage::buffer::Pool;
 use crate::storage::cache::{Cache, CachedBytes};
@@ -31,7 +32,7 @@ use crate::storage::reader;
 use crate::storage::recovery;
 use crate::storage::roll::{self, Roller};
 use crate::storage::segment_table::SegmentTable;
-use crate::storage::waiters::{RoomWaiters, Signal, TicketWaiters};
+use crate::storage::waiters::{RoomWaiters, TicketWaiters};
 
 pub use crate::storage::reader::{Piece, ReadError};
 pub use crate::storage::recovery::{OpenError, Recovered, TornTail};

@@ -16,6 +16,7 @@ use glommio::timer::Timer;
 use glommio::{Latency, Shares};
 
 use crate::limits::{BLOCK_BYTES, READ_BYTES_MAX};
+use crate::signal::Signal;
 use crate::storage::buffer::AlignedBuffer;
 use crate::storage::commit_loop::{spawn, write_all};
 use crate::storage::device::{File, Mode, Store};
@@ -23,7 +24,6 @@ use crate::storage::file_name;
 use crate::storage::footer::FooterBuilder;
 use crate::storage::log::Inner;
 use crate::storage::segment_list::{Listed, SegmentList};
-use crate::storage::waiters::Signal;
 
 /// Bytes of zeros written at a time: small, so that a commit never waits long behind them.
 const ZEROS_BYTES: usize = 256 * 1024;

@@ -1,43 +1,8 @@
-//! Waiting on one thread: a signal for one task, and the writers that wait for their commit.
+//! Waiting on one thread: the writers that wait for their commit, or for room in one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::future::poll_fn;
-use std::task::{Context, Poll, Waker};
-
-/// Wakes one task. A notification that nobody waits for is kept for the next wait.
-#[derive(Default)]
-pub(super) struct Signal {
-    notified: Cell<bool>,
-    waker: RefCell<Option<Waker>>,
-}
-
-impl Signal {
-    /// Wakes the waiting task, or the next one to wait.
-    pub(super) fn notify(&self) {
-        if !self.notified.replace(true)
-            && let Some(waker) = self.waker.borrow_mut().take()
-        {
-            waker.wake();
-        }
-    }
-
-    /// Waits for a notification and consumes it.
-    pub(super) async fn wait(&self) {
-        poll_fn(|context| {
-            if self.notified.replace(false) {
-                return Poll::Ready(());
-            }
-            let mut waker = self.waker.borrow_mut();
-            match &*waker {
-                Some(registered) if registered.will_wake(context.waker()) => {}
-                _ => *waker = Some(context.waker().clone()),
-            }
-            Poll::Pending
-        })
-        .await;
-    }
-}
+use std::task::{Context, Waker};
 
 /// Tasks that wait for a commit, by ticket. Few tickets are outstanding at a time (open, waiting, in flight), so each has
 /// its own list and completing one costs nothing for the others.

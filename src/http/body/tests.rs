@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::super::response::{write_chunk, write_last_chunk};
 use super::*;
+use crate::protocol::errors::Problem;
 
 const ROOMY: u64 = 1 << 20;
 
@@ -234,14 +235,7 @@ fn every_problem_has_its_status() {
         (BodyProblem::Timeout, 408),
     ];
     for (problem, status) in table {
-        assert_eq!(problem.status().code(), status);
-        let mut out = Vec::new();
-        problem.answer(&mut out, &super::super::response::CommonHeaders::new(0, 1, 0));
-        let text = String::from_utf8(out).expect("text");
-        assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{text}");
-        let body =
-            format!(r#"{{"error":{{"code":"{}","message":"{}"}}}}"#, problem.code(), problem.message());
-        assert!(text.ends_with(&format!("\r\nConnection: close\r\n\r\n{body}")), "{text}");
+        assert_eq!(Problem::from(problem).status(), status, "{problem:?}");
     }
 }
 

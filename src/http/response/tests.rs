@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::super::body::{ChunkedDecoder, Fed};
 use super::*;
+use crate::protocol::errors::Code;
 
 const NOW: u64 = 784_111_777;
 
@@ -277,14 +278,31 @@ fn values_cannot_split_an_answer() {
 #[test]
 fn a_refusal_is_a_whole_answer() {
     let mut out = b"before".to_vec();
-    write_refusal(&mut out, &common(), Status::URI_TOO_LONG, "URI_TOO_LONG", "too long");
+    write_refusal(&mut out, &common(), &Problem::fixed(Code::UriTooLong, "too long"));
     let read = Read::of(&out[6..]);
     assert_eq!(read.code, 414);
     assert_eq!(read.get("content-type"), Some("application/json"));
     assert_eq!(read.get("cache-control"), Some("no-store"));
     assert_eq!(read.get("connection"), Some("close"));
     assert_eq!(read.get("content-length"), Some(read.rest.len().to_string().as_str()));
+    assert_eq!(read.get("retry-after"), None);
     assert_eq!(read.rest, br#"{"error":{"code":"URI_TOO_LONG","message":"too long"}}"#);
+}
+
+/// The table of errors and the table of status lines know the same failures.
+#[test]
+fn every_error_has_a_status_line_and_every_failure_an_error() {
+    for &code in Code::ALL {
+        let mut out = Vec::new();
+        write_refusal(&mut out, &common(), &Problem::fixed(code, ""));
+        let read = Read::of(&out);
+        assert_eq!(read.code, code.status(), "{code:?}");
+        assert_eq!(read.get("retry-after").is_some(), code.retry_after(), "{code:?}");
+    }
+    for status in Status::ALL.iter().filter(|status| status.code() >= 400) {
+        let has_code = Code::ALL.iter().any(|code| code.status() == status.code());
+        assert!(has_code, "no error answers with {status:?}");
+    }
 }
 
 #[test]
@@ -298,8 +316,8 @@ proptest! {
     fn any_value_is_one_line(
         values in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 1..5),
         number: u64,
-        lineage in 0..=super::super::digits::SIXTEEN_DIGITS_MAX,
-        position in 0..=super::super::digits::SIXTEEN_DIGITS_MAX,
+        lineage in 0..=offset::OFFSET_MAX,
+        position in 0..=offset::OFFSET_MAX,
         body: Vec<u8>,
     ) {
         let bytes = answer(Status::OK, terms(false, 1, true), |mut answer| {

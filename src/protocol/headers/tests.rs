@@ -64,7 +64,7 @@ fn producers_are_whole_or_absent() {
     assert_eq!(parse(None, None, None), Ok(None));
     assert_eq!(
         parse(Some("p"), Some("0"), Some("9007199254740991")),
-        Ok(Some(ProducerClaim { id: b"p", epoch: 0, seq: PROTOCOL_INTEGER_MAX }))
+        Ok(Some(Producer { id: b"p", epoch: 0, seq: PROTOCOL_INTEGER_MAX }))
     );
     let refused = [
         (Some("p"), None, None),

@@ -245,7 +245,8 @@ fn every_repeated_header_is_refused_unless_it_is_a_list() {
         } else {
             let problem = problem(twice.as_bytes());
             assert_eq!(problem, HeadProblem::Repeated(known));
-            assert!(problem.message().contains(name), "{}", problem.message());
+            let message = Problem::from(problem).message;
+            assert!(message.contains(name), "{message}");
         }
     }
     let others = post(&["Cookie: a=b", "Cookie: c=d", "Stream-Cursor: 1", "Stream-Cursor: 2"]);

@@ -1,0 +1,119 @@
+//! A flag that one task waits for: set by anyone on the same core, remembered until it is waited for. (Unix signals
+//! are the business of `node::signals`.)
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::task::{Poll, Waker};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Signal {
+    is_set: Cell<bool>,
+    waiter: RefCell<Option<Waker>>,
+}
+
+impl Signal {
+    /// Sets the flag and wakes the waiter, or the next one to wait. Setting it twice is setting it once.
+    pub fn notify(&self) {
+        if self.is_set.replace(true) {
+            return;
+        }
+        // Taken out first: a wake may run the waiter at once.
+        let waiter = self.waiter.take();
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+    }
+
+    /// Waits until the flag is set, and clears it. One waiter at a time.
+    pub async fn wait(&self) {
+        poll_fn(|context| {
+            if self.is_set.take() {
+                return Poll::Ready(());
+            }
+            let mut waiter = self.waiter.borrow_mut();
+            match &*waiter {
+                Some(registered) if registered.will_wake(context.waker()) => {}
+                _ => *waiter = Some(context.waker().clone()),
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::{Context, Wake};
+
+    use super::*;
+
+    /// Counts how often it was woken.
+    #[derive(Default)]
+    struct Woken(AtomicU32);
+
+    impl Woken {
+        fn times(&self) -> u32 {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_flag_set_before_it_is_waited_for_is_kept_and_counts_once() {
+        let signal = Signal::default();
+        let mut context = Context::from_waker(Waker::noop());
+        signal.notify();
+        signal.notify();
+        assert!(pin!(signal.wait()).poll(&mut context).is_ready());
+        assert!(pin!(signal.wait()).poll(&mut context).is_pending(), "it was cleared");
+    }
+
+    #[test]
+    fn the_task_that_waited_last_is_woken_once_for_each_wait() {
+        let signal = Signal::default();
+        let (first, second) = (Arc::new(Woken::default()), Arc::new(Woken::default()));
+        let mut wait = pin!(signal.wait());
+        for woken in [&first, &second, &second] {
+            let waker = Waker::from(woken.clone());
+            assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        signal.notify();
+        signal.notify();
+        assert_eq!((first.times(), second.times()), (0, 1));
+        assert!(wait.poll(&mut Context::from_waker(Waker::noop())).is_ready());
+        signal.notify();
+        assert_eq!(second.times(), 1, "nobody waits");
+    }
+    thread_local! {
+        static OWN: Signal = Signal::default();
+    }
+
+    /// A wake that runs the waiter at once, as some executors' wakers do.
+    struct AtOnce;
+
+    impl Wake for AtOnce {
+        fn wake(self: Arc<Self>) {
+            let mut context = Context::from_waker(Waker::noop());
+            OWN.with(|signal| assert!(pin!(signal.wait()).poll(&mut context).is_ready()));
+            OWN.with(|signal| assert!(pin!(signal.wait()).poll(&mut context).is_pending()));
+        }
+    }
+
+    #[test]
+    fn a_wake_may_run_the_waiter_at_once() {
+        OWN.with(|signal| {
+            let waker = Waker::from(Arc::new(AtOnce));
+            assert!(pin!(signal.wait()).poll(&mut Context::from_waker(&waker)).is_pending());
+            signal.notify();
+        });
+    }
+}
