@@ -241,6 +241,10 @@ impl Drop for Server {
             let _ = child.kill();
             let _ = child.wait();
         }
+        // What the server said helps to understand why a test failed.
+        if let (true, Some(errors)) = (std::thread::panicking(), self.errors.take()) {
+            eprintln!("standard error of the server:\n{}", errors.join().unwrap_or_default());
+        }
         // The data directory goes after this, when nothing writes into it any more.
     }
 }
