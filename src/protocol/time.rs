@@ -20,7 +20,7 @@ fn days_from_date(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + day_of_era - 719_468
 }
 
-/// The date that lies `days` after 1970-01-01: year, month (from 1), day (from 1). The reverse of [`days_from_date`].
+/// The date that lies `days` after 1970-01-01: year, month (from 1), day (from 1). The reverse of `days_from_date`.
 pub fn date_from_days(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);

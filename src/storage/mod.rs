@@ -4,7 +4,7 @@
 //! test compares the two. The layer knows no stream semantics: it stores [`event`]s and hands them back in order.
 //!
 //! - [`event`]: what the log records.
-//! - [`format`]: the fixed structures (segment header, commit header, entry header, footer page, trailer), checksums.
+//! - [`mod@format`]: the fixed structures (segment header, commit header, entry header, footer page, trailer), checksums.
 //! - [`codec`]: an event to the bytes of an entry's meta part, and back.
 //! - [`commit`]: builds a commit in place, payload checksummed while it is copied.
 //! - [`scan`]: reads commits back, every bit verified, with a closed set of reasons to stop.
