@@ -64,8 +64,8 @@ pub const HEAD_DEADLINE_MS: u64 = 10_000;
 pub const BODY_DEADLINE_MS: u64 = 30_000;
 /// Time that the last bytes of a closing connection may take.
 pub const CLOSING_DEADLINE_MS: u64 = 1_000;
-/// Bytes read and dropped while a connection closes, so that the peer sees the last answer.
-pub const CLOSING_DRAIN_BYTES_MAX: usize = 256 * 1024;
+/// Bytes read and dropped while a connection closes, so that a peer that sends on before it reads sees the last answer.
+pub const CLOSING_DRAIN_BYTES_MAX: usize = 2 * BODY_BYTES_DEFAULT as usize;
 /// Time before the least rate of a request body counts.
 pub const BODY_RATE_GRACE_MS: u64 = 5_000;
 /// Least rate of a request body, once its grace is over: 408.

@@ -4,7 +4,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+pub mod inspect;
+mod offline;
 pub mod serve;
+pub mod verify;
 
 /// A durable Durable Streams server on io_uring.
 #[derive(Parser)]
@@ -18,11 +21,17 @@ struct Cli {
 enum Command {
     /// Run the server
     Serve(serve::Options),
+    /// Show what is on disk, offline: segments, commits, entries, footers, streams
+    Inspect(inspect::Options),
+    /// Check everything on disk, offline, and name what is damaged
+    Verify(verify::Options),
 }
 
 /// Runs the subcommand that the command line names; the exit code says how it went. Bad flags end with 2.
 pub fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(options) => serve::main(options),
+        Command::Inspect(options) => inspect::main(&options),
+        Command::Verify(options) => verify::main(&options),
     }
 }

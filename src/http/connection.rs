@@ -5,6 +5,7 @@
 //!   the commit fails, 503 takes its place.
 //! - All requests of one pipeline that are in memory are served before anything is awaited, so that their appends share
 //!   a commit and their answers one write.
+//! - A request other than POST is served once every answer before it is durable, so that it sees the writes before it.
 //! - Before anything is awaited (bytes, room, a slow answer), everything answered so far is flushed.
 //! - A connection moves to another shard only at the start of a request, with every answer before it written and every
 //!   byte after it in hand.
@@ -25,7 +26,7 @@ use glommio::net::TcpStream;
 use super::body::ChunkedDecoder;
 use super::buffer::{Pool, ReadBuffer};
 use super::connections::{Connections, Entered, Phase};
-use super::head::{self, Framing, Head};
+use super::head::{self, Framing, Head, Method};
 use super::problem::{BodyProblem, HeadProblem};
 use super::response::CONTINUE;
 use super::service::{Admit, Fill, Service, Source, Step, Wait};
@@ -108,6 +109,7 @@ impl<S: Service> Connection<S> {
     async fn run(&mut self) -> io::Result<Option<usize>> {
         loop {
             let next = self.process();
+            let flushed = !self.output.is_empty();
             self.flush().await?;
             if self.failed {
                 return self.close().await;
@@ -124,6 +126,8 @@ impl<S: Service> Connection<S> {
                         return self.close().await;
                     }
                 }
+                // Room may have come while this flushed, and might not be announced again: look before waiting.
+                Next::Wait(Wait::Room) if flushed => {}
                 Next::Wait(Wait::Room) => self.shared.service.wait_room().await,
                 Next::Wait(Wait::Durable(ticket)) => {
                     self.shared.service.wait_durable(ticket).await;
@@ -177,6 +181,10 @@ impl<S: Service> Connection<S> {
                 };
             };
             let request_bytes = head.head_bytes + if self.body_ready { 0 } else { body.len() };
+            if !self.pending.is_empty() && head.method != Method::Post {
+                // Readers see what is durable: one that follows a write on its connection must not miss it.
+                return Next::Flush;
+            }
             let keep_alive = head.keep_alive;
             let begin = self.output.len();
             let step = service.call(&head, body, &mut self.output);
@@ -203,6 +211,7 @@ impl<S: Service> Connection<S> {
             };
             self.input.consume(request_bytes);
             self.drop_body();
+            self.entered.head_begins(service.now_ms());
             match done {
                 Some(next) => return next,
                 None if !keep_alive || service.stopping() => return Next::Close,
@@ -279,7 +288,10 @@ impl<S: Service> Connection<S> {
             self.output = Vec::new();
             self.pending = Vec::new();
         }
-        self.enter(phase);
+        match phase {
+            Phase::Idle => self.enter(Phase::Idle),
+            _ => self.entered.await_head(),
+        }
         let Self { stream, input, shared, .. } = self;
         let count = poll_fn(|context| {
             if input.is_empty() {
@@ -297,6 +309,9 @@ impl<S: Service> Connection<S> {
         if count > 0 {
             self.input.filled(count);
             self.enter(Phase::Working);
+            if phase == Phase::Idle {
+                self.entered.head_begins(self.shared.service.now_ms());
+            }
         }
         Ok(count)
     }

@@ -8,20 +8,25 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use glommio::io::DmaFile;
 use glommio::timer::Timer;
-use glommio::{GlommioError, LocalExecutor, LocalExecutorBuilder, Placement, PoolPlacement};
+use glommio::{GlommioError, Latency, LocalExecutor, LocalExecutorBuilder, Placement, PoolPlacement, Shares};
 
 use crate::node::core;
 use crate::node::exit::{Exit, Failure};
+use crate::node::nudge::Nudge;
 use crate::node::preflight;
 use crate::shard::mail::ShardStart;
 
 /// Longest time that completions, other cores' messages and timers wait for a shard that has always something to run.
 const PREEMPT_TIMER: Duration = Duration::from_micros(500);
+/// The same until the shard's own task queue exists. Long, because an executor whose timer expires before its very first
+/// task has run goes to sleep on it (see `node::nudge`), and there is no task yet that could be nudged.
+const FIRST_PREEMPT_TIMER: Duration = Duration::from_millis(100);
 
 /// How an executor is made.
 #[derive(Clone, Debug)]
@@ -32,6 +37,8 @@ pub struct ExecutorPlan {
     pub ring_depth: usize,
     /// The prewritten file that is opened first.
     pub probe: PathBuf,
+    /// Keeps the executor from sleeping on work.
+    pub nudge: Arc<Nudge>,
 }
 
 /// What a shard's thread tells, once each, in this order.
@@ -65,19 +72,35 @@ pub fn spawn(
     thread::Builder::new().name(name).spawn(move || {
         let mut notice = EndNotice { tell: tell.clone(), outcome: None };
         let shard = start.shard;
+        let nudge = plan.nudge.clone();
         notice.outcome = Some(match make(&plan) {
             Ok(executor) => executor.run(async move {
-                open_probe(&plan.probe).await?;
-                Timer::new(Duration::from_millis(1)).await;
-                tell(Notice::Up);
-                let outcome = core::run(start).await;
-                // One more turn of the loop, so that closes which were only queued reach the kernel.
-                Timer::new(Duration::from_millis(1)).await;
-                outcome
+                plan.nudge.answer();
+                let queue = glommio::executor().create_task_queue(
+                    Shares::Static(1000),
+                    Latency::Matters(PREEMPT_TIMER),
+                    "shard",
+                );
+                match glommio::spawn_local_into(serve(start, plan.probe, tell), queue) {
+                    Ok(task) => task.await,
+                    Err(error) => Err(Failure::new(Exit::Failed, format!("shard {shard}: {error}"))),
+                }
             }),
             Err(error) => Err(not_made(shard, &plan, &error)),
         });
+        nudge.end();
     })
+}
+
+/// What runs in the shard's task queue, from the first file to the last close.
+async fn serve(start: ShardStart, probe: PathBuf, tell: impl Fn(Notice)) -> Result<(), Failure> {
+    open_probe(&probe).await?;
+    Timer::new(Duration::from_millis(1)).await;
+    tell(Notice::Up);
+    let outcome = core::run(start).await;
+    // One more turn of the loop, so that closes which were only queued reach the kernel.
+    Timer::new(Duration::from_millis(1)).await;
+    outcome
 }
 
 /// Makes the executor; waits for locked memory that is being given back.
@@ -85,7 +108,7 @@ fn make(plan: &ExecutorPlan) -> io::Result<LocalExecutor> {
     preflight::patiently(|| {
         let placement = plan.core.map_or(Placement::Unbound, Placement::Fixed);
         let made = LocalExecutorBuilder::new(placement)
-            .preempt_timer(PREEMPT_TIMER)
+            .preempt_timer(FIRST_PREEMPT_TIMER)
             .ring_depth(plan.ring_depth)
             .io_memory(preflight::IO_MEMORY_BYTES)
             .blocking_thread_pool_placement(PoolPlacement::Unbound(1))

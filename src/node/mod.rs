@@ -10,6 +10,7 @@ pub mod executor;
 pub mod exit;
 pub mod listen;
 pub mod manifest;
+pub mod nudge;
 pub mod preflight;
 pub mod serve;
 pub mod signals;

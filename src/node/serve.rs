@@ -29,7 +29,9 @@ use crate::node::executor::{self, ExecutorPlan, Notice};
 use crate::node::exit::{Exit, Failure};
 use crate::node::listen::{self, Listeners};
 use crate::node::manifest::{Manifest, ManifestError};
-use crate::node::{preflight, signals};
+use crate::node::nudge::{self, Nudge};
+use crate::node::preflight::{self, SmallPages};
+use crate::node::signals;
 use crate::shard::lineage::Lineages;
 use crate::shard::mail::{BucketRecord, Mail, Mailboxes, Report, ShardStart};
 
@@ -44,8 +46,13 @@ enum Event {
 /// Runs a server until it is told to stop; returns when all shards have ended.
 pub fn serve(mut config: Config) -> Result<(), Failure> {
     let began = Instant::now();
+    let small_pages = SmallPages::begin();
     // Before any other thread exists: each inherits the mask.
     signals::block();
+    // Bad values are refused before anything is laid out.
+    if let Some(cpus) = &config.cpus {
+        cores::plan(config.shards.unwrap_or(cpus.len()), Some(cpus))?;
+    }
     preflight::io_uring()?;
     let lock = data_dir::open(&config.data_dir)?;
     config.data_dir = config.data_dir.canonicalize().unwrap_or(config.data_dir);
@@ -62,7 +69,8 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
     let listeners = listen::listen(config.listen, shards, config.shard_ports)?;
     let address = listeners.address;
     let (mut node, events) = Node::new(config, manifest)?;
-    let mut outcome = node.start(&events, listeners, &core_plan, ring_depth);
+    node.spawn_all(listeners, &core_plan, ring_depth)?;
+    let mut outcome = node.start(&events, small_pages);
     if let Ok(Phase::Go(recovered)) = &outcome {
         node.announce(address, &core_plan, recovered, began.elapsed());
         outcome = node.watch(&events).map(|()| Phase::Stopped);
@@ -178,21 +186,33 @@ impl Node {
         Ok((node, events))
     }
 
-    /// Starts all shards and brings them to serve.
-    fn start(
+    /// Starts all shards' threads.
+    fn spawn_all(
         &mut self,
-        events: &Receiver<Event>,
         listeners: Listeners,
-        core_plan: &CorePlan,
+        cores: &CorePlan,
         ring_depth: usize,
-    ) -> Result<Phase, Failure> {
+    ) -> Result<(), Failure> {
         let reports = self.forward_reports()?;
+        let nudges: Vec<Arc<Nudge>> = (0..self.manifest.shards()).map(|_| Arc::default()).collect();
+        nudge::start(nudges.clone()).map_err(|error| no_thread(&error))?;
         for (shard, listeners) in listeners.by_shard.into_iter().enumerate() {
-            let core = core_plan.core(shard);
+            let core = cores.core(shard);
             let probe = self.config.data_dir.join(data_dir::PROBE);
-            self.spawn(shard, listeners, reports.clone(), ExecutorPlan { core, ring_depth, probe })?;
+            self.spawn(
+                shard,
+                listeners,
+                reports.clone(),
+                ExecutorPlan { core, ring_depth, probe, nudge: nudges[shard].clone() },
+            )?;
         }
-        drop(reports);
+        Ok(())
+    }
+
+    /// Brings all shards to serve. `small_pages` lasts until all executors are made.
+    fn start(&mut self, events: &Receiver<Event>, small_pages: SmallPages) -> Result<Phase, Failure> {
+        let mut small_pages = Some(small_pages);
+        let mut to_make = self.threads.len();
         let mut recovered = Recovered::default();
         let (mut to_recover, mut to_serve) = (self.manifest.shards(), self.manifest.shards());
         while to_serve > 0 {
@@ -211,7 +231,10 @@ impl Node {
                 }
                 Event::Report(Report::Serving { .. }) => to_serve -= 1,
                 Event::Report(Report::Failed { message, code, .. }) => return Err(Failure { code, message }),
-                Event::Thread { notice: Notice::Up, .. } => {}
+                Event::Thread { notice: Notice::Up, .. } => {
+                    to_make -= 1;
+                    small_pages = small_pages.filter(|_| to_make > 0);
+                }
                 Event::Thread { shard, notice: Notice::Ended(outcome) } => return Err(why(shard, outcome)),
                 Event::GrantWanted { shard } => self.grant(&[shard]),
                 Event::Signal(name) => {

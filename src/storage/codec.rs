@@ -1,9 +1,9 @@
 //! An event to the flags and meta part of its entry, and back.
 //!
-//! Contract: `decode(encode(event))` is the event, except that a list of lengths comes back as `Uniform` where it is one.
-//! Integers are LEB128 varints in their shortest form (longer forms are refused), byte strings carry their length in front.
-//! Decoding never panics and never allocates beyond its scratch; every part of the meta must be used up. The layout of each
-//! kind is in `storage-format.md`, section Entries.
+//! Contract: `decode(encode(event))` is the event, except that a list of lengths comes back as `Uniform`
+//! where it is one. Integers are LEB128 varints in their shortest form (longer forms are refused), byte
+//! strings carry their length in front. Decoding never panics and never allocates beyond its scratch; every
+//! part of the meta must be used up. The layout of each kind is in `storage-format.md`, section Entries.
 
 mod varint;
 
@@ -41,7 +41,8 @@ pub const CREATED_EXPIRES: u8 = 1 << 2;
 /// Flag of a creation: attributes follow.
 pub const CREATED_ATTRIBUTES: u8 = 1 << 3;
 
-/// Why the meta part of an entry, its checksum being right, makes no sense: a defect, or a later version of the format.
+/// Why the meta part of an entry, its checksum being right, makes no sense: a defect, or a later version of
+/// the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// A kind that this version does not know.
@@ -83,7 +84,8 @@ pub struct Coded {
     pub stem: Option<Stem>,
 }
 
-/// The leading part of an append's meta, which a footer leaves out when the append goes on where the one before ended.
+/// The leading part of an append's meta, which a footer leaves out when the append goes on where the one
+/// before ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stem {
     /// The stream's lineage.
@@ -103,7 +105,8 @@ pub struct DecodeScratch {
     parts: Vec<Part>,
 }
 
-/// Finds the index of a segment in the log's table from its number on disk, both within the log that wrote the entry.
+/// Finds the index of a segment in the log's table from its number on disk, both within the log that wrote
+/// the entry.
 pub type SegmentIndex<'a> = dyn Fn(u32) -> Option<u32> + 'a;
 
 /// An upper bound of the meta bytes of an event, for room checks; exact within a few bytes.
@@ -146,8 +149,9 @@ fn appended_bytes_max(append: &Appended<'_>) -> usize {
     2 * VARINT_BYTES_MAX + lengths + parts + producer + stream_seq
 }
 
-/// Encodes an event into the start of `out`. `number_of` gives the number on disk of a segment in the log's table (asked only
-/// for payloads in parts). Panics if `out` is shorter than needed: room is checked with [`meta_bytes_max`] before.
+/// Encodes an event into the start of `out`. `number_of` gives the number on disk of a segment in the log's
+/// table (asked only for payloads in parts). Panics if `out` is shorter than needed: room is checked with
+/// [`meta_bytes_max`] before.
 #[inline]
 pub fn encode(event: &Event<'_>, number_of: impl Fn(u32) -> u32, out: &mut [u8]) -> Coded {
     match event {

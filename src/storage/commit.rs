@@ -1,8 +1,9 @@
 //! Builds a commit in place: header, entries, padding; each payload is checksummed while it is copied.
 //!
-//! Contract: the caller owns the buffer and has checked the room ([`entry_bytes_max`], [`CommitBuilder::used`]); pushing
-//! past its end panics. Nothing allocates except the footer builder's vector as it grows. After [`CommitBuilder::finish`]
-//! the buffer's first bytes are the commit, whole blocks, ready to be written; the bytes beyond are untouched.
+//! Contract: the caller owns the buffer and has checked the room ([`entry_bytes_max`],
+//! [`CommitBuilder::used`]); pushing past its end panics. Nothing allocates except the footer builder's
+//! vector as it grows. After [`CommitBuilder::finish`] the buffer's first bytes are the commit, whole blocks,
+//! ready to be written; the bytes beyond are untouched.
 
 use super::codec::{self, Coded};
 use super::event::Event;
@@ -13,7 +14,8 @@ use super::format::{
 };
 use crate::limits::{CHECKSUM_CHUNK_BYTES, COMMIT_BYTES_MAX};
 
-/// Bytes that an entry takes in a commit at most, for room checks: `meta_bytes_max` from [`codec::meta_bytes_max`].
+/// Bytes that an entry takes in a commit at most, for room checks: `meta_bytes_max` from
+/// [`codec::meta_bytes_max`].
 #[inline]
 pub const fn entry_bytes_max(meta_bytes_max: usize, payload_bytes: usize) -> usize {
     entry_bytes(meta_bytes_max, payload_bytes)
@@ -85,8 +87,9 @@ impl CommitBuilder {
         self.time_ms
     }
 
-    /// Adds an event with its payload, which `fill` must put completely. `number_of` maps a segment's index in the log's
-    /// table to its number on disk. The payload's place in the event is ignored unless it lies in parts.
+    /// Adds an event with its payload, which `fill` must put completely. `number_of` maps a segment's index
+    /// in the log's table to its number on disk. The payload's place in the event is ignored unless it lies
+    /// in parts.
     #[inline]
     pub fn push(
         &mut self,

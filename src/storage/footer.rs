@@ -1,9 +1,11 @@
-//! The footer of a sealed segment: every entry again, without payload, so that recovery reads it instead of the data.
+//! The footer of a sealed segment: every entry again, without payload, so that recovery reads it instead of
+//! the data.
 //!
-//! Contract: the records of a footer are the entries of the segment's commits in the same order, each exactly once; so a
-//! reader that meets a bad page could go on with the commits from the entry it had reached ([`PageReader::entries_seen`]).
-//! Pages are whole blocks and decode independently. Positions are not stored: they follow from the lengths, since commits
-//! and entries lie one behind the other. The layout is in `storage-format.md`, Footer.
+//! Contract: the records of a footer are the entries of the segment's commits in the same order, each exactly
+//! once; so a reader that meets a bad page could go on with the commits from the entry it had reached
+//! ([`PageReader::entries_seen`]). Pages are whole blocks and decode independently. Positions are not stored:
+//! they follow from the lengths, since commits and entries lie one behind the other. The layout is in
+//! `storage-format.md`, Footer.
 
 use super::codec::{
     Coded, Coding, DecodeError, DecodeScratch, Entry, Get, LENGTHS_ONE, Put, SegmentIndex, Stem,
@@ -85,6 +87,14 @@ impl FooterBuilder {
         self.position = self.commit_position() + COMMIT_HEADER_BYTES as u32;
     }
 
+    /// Goes on with commit `lsn` at `position`, over a gap: for offline tools, which look behind damage. What
+    /// was collected is no footer any more.
+    pub(super) fn skip_to(&mut self, lsn: u64, position: u32) {
+        assert!(lsn > self.context.lsn, "commits go up: {lsn} after {}", self.context.lsn);
+        self.context.lsn = lsn - 1;
+        self.position = position;
+    }
+
     /// An entry of the present commit, with its event unless it is a chunk. Called by the commit builder.
     #[inline]
     pub(super) fn entry(
@@ -164,18 +174,19 @@ impl FooterBuilder {
         self.entry_count
     }
 
-    /// An upper bound of the bytes that footer and trailer will take at the end of the segment if `more_bytes` of commits
-    /// follow: the log rolls while they still fit.
+    /// An upper bound of the bytes that footer and trailer will take at the end of the segment if
+    /// `more_bytes` of commits follow: the log rolls while they still fit.
     pub fn bytes_max(&self, more_bytes: usize) -> usize {
-        // A record takes less than its entry, a commit's record less than its header. Pages waste less than a block each
-        // and a page is closed only when the next record does not fit, so two neighbours fill more than one page.
+        // A record takes less than its entry, a commit's record less than its header. Pages waste less than a
+        // block each and a page is closed only when the next record does not fit, so two neighbours fill more
+        // than one page.
         let records = self.bytes.len() + more_bytes;
         let pages = 2 * (records / PAGE_BYTES + 1);
         records + pages * (PAGE_HEADER_BYTES + crate::limits::BLOCK_BYTES) + TRAILER_BYTES
     }
 
-    /// Completes the footer: the pages, to be written at [`Self::commit_position`], and the trailer for the last block of
-    /// the file.
+    /// Completes the footer: the pages, to be written at [`Self::commit_position`], and the trailer for the
+    /// last block of the file.
     pub fn finish(mut self) -> (Vec<u8>, Trailer) {
         let footer_position = u64::from(self.commit_position());
         self.close_page();
@@ -276,12 +287,14 @@ impl PageReader {
         self.entries_seen
     }
 
-    /// Bytes of the page that starts with `bytes` (64 of them are enough): how much [`Self::page`] needs to see.
+    /// Bytes of the page that starts with `bytes` (64 of them are enough): how much [`Self::page`] needs to
+    /// see.
     pub fn page_bytes(&self, bytes: &[u8]) -> Result<usize, FooterProblem> {
         Ok(PageHeader::page_bytes(bytes, self.nonce)?)
     }
 
-    /// Verifies the page that starts with `bytes`, hands every entry to `visit` in order, and returns the page's length.
+    /// Verifies the page that starts with `bytes`, hands every entry to `visit` in order, and returns the
+    /// page's length.
     pub fn page(
         &mut self,
         bytes: &[u8],
@@ -377,8 +390,8 @@ impl<'b> Records<'b> {
         Ok(Some(RecordHead { kind, flags, payload_bytes, stem, meta }))
     }
 
-    /// The commonest record by far, an append of one record and nothing else, without the detour through the codec: tens
-    /// of millions of them are read at a restart. `None` if it is another one.
+    /// The commonest record by far, an append of one record and nothing else, without the detour through the
+    /// codec: tens of millions of them are read at a restart. `None` if it is another one.
     #[inline]
     fn plain(&mut self, head: &RecordHead<'b>) -> Result<Option<Appended<'static>>, DecodeError> {
         let len = head.payload_bytes;

@@ -1,8 +1,8 @@
 //! The fixed structures of the disk format: field tables, encoders, strict parsers, checksums.
 //!
-//! Contract: `storage-format.md` is the description and this file its constants; a test compares the tables. All
-//! integers are little-endian. Every bit of every structure is covered by a checksum, reserved fields included, and a
-//! parser accepts exactly what its encoder can produce. Nothing here does I/O.
+//! Contract: `storage-format.md` is the description and this file its constants; a test compares the tables.
+//! All integers are little-endian. Every bit of every structure is covered by a checksum, reserved fields
+//! included, and a parser accepts exactly what its encoder can produce. Nothing here does I/O.
 
 mod fields;
 mod sealed;
@@ -103,8 +103,8 @@ impl Kind {
     }
 }
 
-/// The start value of every checksum of a segment, from its nonce: payload bytes of a client who does not know the
-/// nonce cannot pass for a commit, nor bytes of another segment for bytes of this one.
+/// The start value of every checksum of a segment, from its nonce: payload bytes of a client who does not
+/// know the nonce cannot pass for a commit, nor bytes of another segment for bytes of this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(u32);
 

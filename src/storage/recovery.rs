@@ -76,7 +76,7 @@ pub struct TornTail {
     pub path: String,
     /// Where the commit begins.
     pub position: u64,
-    /// Bytes from there to the last one that is not zero.
+    /// Bytes from there to the end of the last block that is not zero.
     pub bytes: u64,
     /// What is wrong with it.
     pub reason: StopReason,
@@ -490,9 +490,8 @@ impl Recovery<'_> {
             let len = (end - at).min(READ_BYTES_MAX as u64) as usize;
             let read = read_exact(&*segment.file, at, len).await;
             let bytes = read.map_err(|source| self.io(&segment.listed.name, "reading it", source))?;
-            if !is_zero(&bytes) {
-                let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1);
-                rest.used_bytes = at + used - position;
+            if let Some(last) = bytes.chunks(BLOCK_BYTES).rposition(|block| !is_zero(block)) {
+                rest.used_bytes = at + ((last + 1) * BLOCK_BYTES) as u64 - position;
                 // The commit at `position` itself is the one that is not valid.
                 let skip = if at == position { BLOCK_BYTES.min(len) } else { 0 };
                 if let Some(found) = find_commit(&bytes[skip..], segment.header.nonce, due) {

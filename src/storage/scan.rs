@@ -1,8 +1,9 @@
 //! Reads commits back with every bit verified, and says why it stops.
 //!
-//! Contract: [`parse_commit`] accepts exactly what `commit::CommitBuilder` writes. A commit is accepted or refused as a whole;
-//! nothing of a refused one is handed out. The caller does the I/O and decides, with the recovery table of
-//! `storage-format.md`, what a stop means: the end of the log, a torn last commit, or damage.
+//! Contract: [`parse_commit`] accepts exactly what `commit::CommitBuilder` writes. A commit is accepted or
+//! refused as a whole; nothing of a refused one is handed out. The caller does the I/O and decides, with the
+//! recovery table of `storage-format.md`, what a stop means: the end of the log, a torn last commit, or
+//! damage.
 
 use super::codec::{Coding, DecodeError, DecodeScratch, Entry, SegmentIndex, decode};
 use super::event::EventContext;
@@ -36,7 +37,8 @@ pub enum StopReason {
         /// Sequence number that was found.
         found: u64,
     },
-    /// The commit is longer than the bytes at hand. Not a verdict: read so many bytes and try again, unless the file ends.
+    /// The commit is longer than the bytes at hand. Not a verdict: read so many bytes and try again, unless
+    /// the file ends.
     #[error("the commit is {commit_bytes} bytes long and the bytes at hand end before")]
     Short {
         /// Bytes of the whole commit (of its header, as long as that is not complete).
@@ -108,7 +110,8 @@ pub struct RawEntry<'a> {
     pub payload: &'a [u8],
 }
 
-/// Verifies the commit that starts with `bytes`, which may go on behind it. `expected_lsn` is the one due, if known.
+/// Verifies the commit that starts with `bytes`, which may go on behind it. `expected_lsn` is the one due, if
+/// known.
 pub fn parse_commit(
     bytes: &[u8],
     nonce: u64,
@@ -155,9 +158,9 @@ fn verify_entry(used: &[u8], at: usize, seed: Seed) -> Result<EntryHeader, StopR
     }
 }
 
-/// Verifies payload bytes against an entry's table of checksums (`table` starts with it and may go on). `payload` starts at
-/// chunk `first_chunk`; its last chunk may be shorter than 64 KiB only if it is the payload's last.
-/// The error is the index of the first chunk that is wrong.
+/// Verifies payload bytes against an entry's table of checksums (`table` starts with it and may go on).
+/// `payload` starts at chunk `first_chunk`; its last chunk may be shorter than 64 KiB only if it is the
+/// payload's last. The error is the index of the first chunk that is wrong.
 pub fn verify_payload(seed: Seed, table: &[u8], first_chunk: usize, payload: &[u8]) -> Result<(), usize> {
     for (index, chunk) in payload.chunks(CHECKSUM_CHUNK_BYTES).enumerate() {
         let chunk_index = first_chunk + index;
@@ -179,8 +182,8 @@ pub struct VerifiedRange {
     pub to: u32,
 }
 
-/// What must be read to serve payload bytes `from..from + len` of an entry with `payload_bytes` of payload. The table of
-/// checksums lies [`ENTRY_HEADER_BYTES`] behind the entry's first byte.
+/// What must be read to serve payload bytes `from..from + len` of an entry with `payload_bytes` of payload.
+/// The table of checksums lies [`ENTRY_HEADER_BYTES`] behind the entry's first byte.
 pub fn verified_range(payload_bytes: u32, from: u32, len: u32) -> VerifiedRange {
     let end = from.checked_add(len).expect("a range inside a payload");
     assert!(end <= payload_bytes && len > 0, "bytes {from}..{end} of a payload of {payload_bytes}");
@@ -193,6 +196,11 @@ impl<'a> ParsedCommit<'a> {
     /// Bytes of the commit in the file.
     pub fn commit_bytes(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// Bytes of the commit without its padding.
+    pub fn used_bytes(&self) -> usize {
+        COMMIT_HEADER_BYTES + self.header.body_bytes as usize
     }
 
     /// What holds for its entries.
@@ -224,8 +232,8 @@ impl<'a> ParsedCommit<'a> {
 }
 
 impl<'a> RawEntry<'a> {
-    /// Decodes the entry. `segment` is the index of its segment in the log's table, `commit_position` where its commit begins
-    /// in the file.
+    /// Decodes the entry. `segment` is the index of its segment in the log's table, `commit_position` where
+    /// its commit begins in the file.
     pub fn decode<'s>(
         &self,
         segment: u32,
@@ -249,8 +257,8 @@ impl<'a> RawEntry<'a> {
     }
 }
 
-/// Position in `bytes` (whole blocks) of the first block that begins with the valid header of a commit `lsn_min` or later:
-/// the evidence that something before it is damaged rather than torn.
+/// Position in `bytes` (whole blocks) of the first block that begins with the valid header of a commit
+/// `lsn_min` or later: the evidence that something before it is damaged rather than torn.
 pub fn find_commit(bytes: &[u8], nonce: u64, lsn_min: u64) -> Option<usize> {
     assert!(bytes.len().is_multiple_of(BLOCK_BYTES), "{} bytes are not whole blocks", bytes.len());
     (0..bytes.len()).step_by(BLOCK_BYTES).find(|at| {

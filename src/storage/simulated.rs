@@ -517,7 +517,10 @@ impl File for SimulatedFile {
                 return Err(io::Error::from_raw_os_error(libc::ENOSPC));
             }
             if state.atomic_step(format!("allocate {}", self.name))? {
-                state.images[self.image].current.resize(bytes as usize, 0);
+                let mut longer = vec![0; bytes as usize];
+                let current = &mut state.images[self.image].current;
+                longer[..current.len()].copy_from_slice(current);
+                *current = longer;
             }
             state.outcome()
         })

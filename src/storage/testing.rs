@@ -1,5 +1,7 @@
-//! Random events for the tests of this layer: an owned form that a strategy can make and shrink, and what an event must look
-//! like once it has been through the log.
+//! Random events for the tests of this layer: an owned form that a strategy can make and shrink, and what an
+//! event must look like once it has been through the log.
+
+pub mod image;
 
 use proptest::collection::vec;
 use proptest::option;
@@ -232,8 +234,8 @@ pub fn any_owned() -> impl Strategy<Value = Owned> {
         12 => any_append().prop_map(Owned::Appended),
         1 => any_number().prop_map(Owned::Deleted),
         1 => (any_number(), any_number()).prop_map(|(lineage, used_ms)| Owned::Renewed(lineage, used_ms)),
-        1 => (any_bytes(64), any_number()).prop_map(|(bucket, generation)| Owned::BucketCreated(bucket, generation)),
-        1 => (any_bytes(64), any_number()).prop_map(|(bucket, generation)| Owned::BucketDeleted(bucket, generation)),
+        1 => (any_bytes(64), any_number()).prop_map(|(bucket, number)| Owned::BucketCreated(bucket, number)),
+        1 => (any_bytes(64), any_number()).prop_map(|(bucket, number)| Owned::BucketDeleted(bucket, number)),
         1 => (any_number(), 0..100_000usize).prop_map(|(lineage, bytes)| Owned::Chunk(lineage, bytes)),
     ]
 }

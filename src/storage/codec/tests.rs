@@ -57,7 +57,7 @@ proptest! {
         let bytes = owned.payload_bytes();
         let back = entry_back_bytes(meta.len(), bytes) as u32;
         let place = Place { segment: 3, position: 4096 + back, back };
-        match decode(&coding(&coded, &meta, bytes), &index_of, &mut scratch).expect("what was encoded decodes") {
+        match decode(&coding(&coded, &meta, bytes), &index_of, &mut scratch).expect("it decodes") {
             Entry::Event(read) => assert_same(&owned.event().expect("an event"), &read, place),
             Entry::Chunk { lineage, part } => {
                 prop_assert!(matches!(owned, Owned::Chunk(written, _) if written == lineage));

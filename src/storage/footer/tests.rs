@@ -1,4 +1,5 @@
-//! A footer replays exactly what a scan of the commits replays, whatever the page boundaries; damage is noticed.
+//! A footer replays exactly what a scan of the commits replays, whatever the page boundaries; damage is
+//! noticed.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -108,6 +109,17 @@ proptest! {
         prop_assert!(footer.len() + TRAILER_BYTES <= bound);
         prop_assert_eq!(trailer.footer_position as usize, BLOCK_BYTES + segment.commits.len());
         prop_assert_eq!(trailer.last_lsn, 9 + commits.len() as u64);
+        let events = || commits.iter().flat_map(|(events, _)| events).filter_map(Owned::event);
+        let records = events().map(|event| match event {
+            Event::Appended(append) => append.lengths.count(),
+            _ => 0,
+        });
+        prop_assert_eq!(trailer.record_count, records.sum::<u64>());
+        let lineages = events().filter_map(|event| match event {
+            Event::StreamCreated(created) => Some(created.lineage),
+            _ => None,
+        });
+        prop_assert_eq!(trailer.highest_lineage, lineages.max().unwrap_or(0));
     }
 }
 
@@ -205,7 +217,8 @@ fn plain_appends_are_small() {
     }
 }
 
-/// The bytes of version 1: a creation, two appends of which the second follows, a mark. A change is a new version.
+/// The bytes of version 1: a creation, two appends of which the second follows, a mark. A change is a new
+/// version.
 #[test]
 fn golden_footer() {
     let commits =

@@ -105,7 +105,12 @@ proptest! {
     }
 
     #[test]
-    fn a_range_of_a_payload_is_verified_alone(len in 1..300_000u32, from in any::<prop::sample::Index>(), count in any::<prop::sample::Index>(), flip in any::<prop::sample::Index>()) {
+    fn a_range_of_a_payload_is_verified_alone(
+        len in 1..300_000u32,
+        from in any::<prop::sample::Index>(),
+        count in any::<prop::sample::Index>(),
+        flip in any::<prop::sample::Index>(),
+    ) {
         let owned = plain(1, 0, len);
         let mut bytes = build(9, std::slice::from_ref(&owned), 1 << 20);
         let from = from.index(len as usize) as u32;
@@ -189,7 +194,26 @@ fn stops_are_told_apart() {
     assert_eq!(parse_commit(&bytes, NONCE, None).map(|_| ()), Ok(()));
 }
 
-/// Whole entries of one commit inside another: each matches its own checksum, together they are not what was written.
+/// A header that is valid by itself but counts more bytes than its entries have, or fewer.
+#[test]
+fn entries_must_fill_the_body() {
+    let bytes = build(9, &[plain(1, 0, 100), plain(1, 100, 50)], 1 << 20);
+    let header = CommitHeader::parse(&bytes, NONCE).expect("valid");
+    for (body_bytes, entry_count) in [(1, 0), (-1, 0), (0, -1), (0, 1)] {
+        let mut bytes = bytes.clone();
+        let body_bytes = header.body_bytes.wrapping_add_signed(body_bytes);
+        let entry_count = header.entry_count.wrapping_add_signed(entry_count);
+        CommitHeader { body_bytes, entry_count, ..header }.encode(&mut bytes);
+        let found = verdict(&bytes);
+        assert!(
+            matches!(found, Err(StopReason::EntryBounds { .. })),
+            "{body_bytes} {entry_count}: {found:?}"
+        );
+    }
+}
+
+/// Whole entries of one commit inside another: each matches its own checksum, together they are not what was
+/// written.
 #[test]
 fn entries_of_another_commit_are_noticed() {
     let ours = build(9, &[plain(1, 0, 100), plain(2, 0, 100)], 1 << 20);

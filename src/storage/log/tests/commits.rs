@@ -7,7 +7,7 @@ use crate::limits::SEALED_COMMITS_MAX;
 use crate::storage::event::Event;
 use crate::storage::file_name;
 use crate::storage::log::{Class, Room};
-use crate::storage::simulated::SimulatedStore;
+use crate::storage::simulated::{SimulatedStore, Unsynced};
 
 #[test]
 fn what_is_staged_is_recovered() {
@@ -187,6 +187,22 @@ fn a_log_stops_with_one_mark_and_needs_no_second_one() {
             log.stop().await;
             assert_eq!(log.durable(), staged.ticket + 1, "an unchanged log gets no further mark");
         }
+    });
+}
+
+#[test]
+fn a_log_that_crashed_is_marked_once_it_is_open_again() {
+    run(async {
+        let store = SimulatedStore::new();
+        let (log, _, _, _) = open(&store, options()).await;
+        let mut client = Client::new(log.clone());
+        let staged = client.create().await.expect("staged");
+        client.settle().await.expect("durable");
+        let crashed = store.after_crash(Unsynced::Lost);
+        log.stop().await;
+        let (log, _, _, _) = open(&crashed, options()).await;
+        log.stop().await;
+        assert_eq!(log.durable(), staged.ticket + 1);
     });
 }
 

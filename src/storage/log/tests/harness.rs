@@ -243,6 +243,19 @@ impl Client {
         self.stage(Event::StreamDeleted { lineage }, b"").await
     }
 
+    /// Stages a renewal of stream 1, as control work.
+    pub(super) async fn stage_control(&mut self) {
+        let event = Event::Renewed { lineage: 1, used_ms: 1 };
+        assert_eq!(self.log.room(meta_bytes_max(&event), 0, Class::Control), Room::Now);
+        let staged = self.log.stage(&event, 0, |_| {});
+        self.staged(event, b"", staged);
+    }
+
+    /// An append of `len` bytes to a stream was refused.
+    pub(super) fn forget_refused(&mut self, lineage: u64, len: u64) {
+        self.ends[lineage as usize - 1] -= len;
+    }
+
     /// Waits until everything staged is durable.
     pub(super) async fn settle(&self) -> Result<(), Refusal> {
         match self.staged.last() {

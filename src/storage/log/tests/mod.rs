@@ -6,3 +6,4 @@ mod faults;
 mod harness;
 mod reads;
 mod recovery_table;
+mod throughput;
