@@ -3,15 +3,20 @@
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::TcpListener;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
 
-/// An ordinary user: `nobody`.
-const NOBODY: u32 = 65534;
+/// An ordinary user that no other test is: the kernel counts locked memory per user, over all processes, and gives back
+/// that of an ended one late.
+fn ordinary_user() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    1_000_000 + std::process::id() % 1_000_000 * 16 + NEXT.fetch_add(1, Ordering::Relaxed)
+}
 
 fn dir() -> TempDir {
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -40,11 +45,16 @@ fn root() -> bool {
 fn serve_as_user(dir: &TempDir, more: &[&str]) -> Command {
     let (home, binary) = (dir.path().join("home"), dir.path().join("thalweg"));
     fs::create_dir_all(&home).unwrap();
-    fs::copy(env!("CARGO_BIN_EXE_thalweg"), &binary).unwrap();
+    // By another process: a copy of ours would be open for writing in whatever another test forks meanwhile, and a file
+    // that is open for writing cannot be run.
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_thalweg")).arg(&binary).status().unwrap();
+    assert!(copied.success(), "{copied}");
     let mut command = command(&binary, &home.join("data"), more);
     if root() {
-        chown(&home, Some(NOBODY), Some(NOBODY)).unwrap();
-        command.uid(NOBODY).gid(NOBODY);
+        let user = fs::metadata(&home).unwrap().uid();
+        let user = if user == 0 { ordinary_user() } else { user };
+        chown(&home, Some(user), Some(user)).unwrap();
+        command.uid(user).gid(user);
     }
     command
 }

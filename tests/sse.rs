@@ -5,7 +5,7 @@ mod common;
 use common::{Events, JSON, OCTETS, Server, Stream, TEXT};
 
 /// A stream with this text, closed; its events from the start.
-fn events_of<'s>(server: &'s Server, name: &str, text: impl AsRef<[u8]>) -> Events {
+fn events_of(server: &Server, name: &str, text: impl AsRef<[u8]>) -> Events {
     let stream = server.create(name, TEXT);
     stream.append(text);
     stream.close();

@@ -320,7 +320,8 @@ impl Progress {
             large::wait_for_room(api, self.run.entry_bytes() - self.run.stored_bytes, self.run.stored_bytes)
                 .await?;
             // The stream may have closed or gone while this waited: the frames are judged again as it stands now.
-            return Ok(self.stage_if_open(api, body));
+            self.stage_if_open(api, body);
+            return Ok(());
         }
         let (_, is_json) = self.tail(api);
         let bytes = self.run.bytes(self.run.pieces[0], body);

@@ -251,11 +251,9 @@ impl Api {
         }
         match (&route, hash) {
             (Route::Stream(address) | Route::Suffix { address, suffix: Suffix::Batch }, Some(hash))
-                if head.method == Method::Post =>
+                if head.method == Method::Post && self.shard.find(hash, address.key) == Found::Missing =>
             {
-                if self.shard.find(hash, address.key) == Found::Missing {
-                    return Err(self.not_found(address));
-                }
+                return Err(self.not_found(address));
             }
             _ => {}
         }

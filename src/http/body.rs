@@ -4,9 +4,10 @@
 //! or LF is nowhere. Extensions and trailers are checked, bounded and dropped. The decoder takes input in pieces of
 //! any size, gives back where the body ended, and copies each data byte once.
 
-use super::head::is_token_byte;
+use super::head::{is_token_byte, is_value_byte};
 use super::problem::BodyProblem;
 use crate::limits::{CHUNK_EXTENSION_BYTES_MAX, CHUNK_LINE_BYTES_MAX, TRAILER_BYTES_MAX};
+use crate::protocol::digits::hex_value;
 
 /// What became of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,17 +130,17 @@ impl ChunkedDecoder {
         }
         match (self.state, byte) {
             (State::SizeStart, _) => {
-                self.chunk_bytes = hex_digit(byte).ok_or(BodyProblem::ChunkSize)?;
+                self.chunk_bytes = u64::from(hex_value(byte).ok_or(BodyProblem::ChunkSize)?);
                 Ok(State::Size)
             }
             (State::Size | State::Extension, b'\r') => Ok(State::SizeLf),
             (State::Size, b';') => Ok(State::Extension),
             (State::Size, _) => {
-                let digit = hex_digit(byte).ok_or(BodyProblem::ChunkSize)?;
+                let digit = hex_value(byte).ok_or(BodyProblem::ChunkSize)?;
                 if self.chunk_bytes >> 60 != 0 {
                     return Err(BodyProblem::ChunkSize); // beyond 64 bits
                 }
-                self.chunk_bytes = self.chunk_bytes << 4 | digit;
+                self.chunk_bytes = self.chunk_bytes << 4 | u64::from(digit);
                 Ok(State::Size)
             }
             (State::Extension, _) => {
@@ -147,7 +148,7 @@ impl ChunkedDecoder {
                 if self.extension_bytes > CHUNK_EXTENSION_BYTES_MAX {
                     return Err(BodyProblem::ChunkExtension);
                 }
-                if is_text(byte) { Ok(State::Extension) } else { Err(BodyProblem::ChunkSize) }
+                if is_value_byte(byte) { Ok(State::Extension) } else { Err(BodyProblem::ChunkSize) }
             }
             (State::SizeLf, b'\n') => self.begin_chunk(),
             _ => Err(BodyProblem::ChunkSize),
@@ -175,22 +176,12 @@ impl ChunkedDecoder {
             (State::TrailerStart | State::TrailerName, _) if is_token_byte(byte) => Ok(State::TrailerName),
             (State::TrailerName, b':') => Ok(State::TrailerValue),
             (State::TrailerValue, b'\r') => Ok(State::TrailerLf),
-            (State::TrailerValue, _) if is_text(byte) => Ok(State::TrailerValue),
+            (State::TrailerValue, _) if is_value_byte(byte) => Ok(State::TrailerValue),
             (State::TrailerLf, b'\n') => Ok(State::TrailerStart),
             (State::EndLf, b'\n') => Ok(State::Done),
             _ => Err(BodyProblem::Trailer),
         }
     }
-}
-
-/// Value of a hexadecimal digit.
-fn hex_digit(byte: u8) -> Option<u64> {
-    char::from(byte).to_digit(16).map(u64::from)
-}
-
-/// Whether a byte may be in a field's value or in an extension: no control byte but the tabulator.
-fn is_text(byte: u8) -> bool {
-    !byte.is_ascii_control() || byte == b'\t'
 }
 
 #[cfg(test)]

@@ -1,27 +1,28 @@
 //! The one date format of HTTP that may be generated: IMF-fixdate (RFC 9110, 5.6.7), such as
 //! `Sun, 06 Nov 1994 08:49:37 GMT`.
 
+use crate::protocol::time::date_from_days;
+
 /// Bytes of every such date.
 pub const DATE_BYTES: usize = 29;
 
 /// Last second that the format can name, the end of the year 9999; later ones are shown as this one.
 pub const LAST_SECOND: u64 = 253_402_300_799;
 
-const SECONDS_PER_DAY: u64 = 86_400;
-const DAYS_PER_ERA: u64 = 146_097; // the 400 years after which the calendar repeats
+const SECONDS_PER_DAY: i64 = 86_400;
 
 /// The date of a second, counted from 1970-01-01 00:00:00 UTC without leap seconds.
 pub fn imf_fixdate(unix_seconds: u64) -> [u8; DATE_BYTES] {
-    let seconds = unix_seconds.min(LAST_SECOND);
+    let seconds = unix_seconds.min(LAST_SECOND) as i64;
     let days = seconds / SECONDS_PER_DAY;
-    let second = (seconds % SECONDS_PER_DAY) as usize;
-    let (year, month, day) = civil(days);
+    let second = seconds % SECONDS_PER_DAY;
+    let (year, month, day) = date_from_days(days);
 
     let mut text = *b"Thu, 00 Jan 0000 00:00:00 GMT";
     // Day 0 was a Thursday.
     text[..3].copy_from_slice(&b"ThuFriSatSunMonTueWed"[(days % 7) as usize * 3..][..3]);
     two(&mut text[5..7], day);
-    text[8..11].copy_from_slice(&b"JanFebMarAprMayJunJulAugSepOctNovDec"[(month - 1) * 3..][..3]);
+    text[8..11].copy_from_slice(&b"JanFebMarAprMayJunJulAugSepOctNovDec"[(month as usize - 1) * 3..][..3]);
     two(&mut text[12..14], year / 100);
     two(&mut text[14..16], year % 100);
     two(&mut text[17..19], second / 3600);
@@ -31,27 +32,9 @@ pub fn imf_fixdate(unix_seconds: u64) -> [u8; DATE_BYTES] {
 }
 
 /// Writes `n` as two digits.
-fn two(place: &mut [u8], n: usize) {
-    assert!(n < 100, "{n} has more than two digits");
-    place[0] = b'0' + (n / 10) as u8;
-    place[1] = b'0' + (n % 10) as u8;
-}
-
-/// Year, month (1 to 12) and day (1 to 31) of a day counted from 1970-01-01.
-///
-/// Years are taken to begin on the first of March, so that the leap day is the last one of its year and the months
-/// before it form a regular pattern: 153 days in each run of five months (31, 30, 31, 30, 31).
-fn civil(days: u64) -> (usize, usize, usize) {
-    let since_era = days + 719_468; // 0000-03-01 lies this many days before 1970-01-01
-    let era = since_era / DAYS_PER_ERA;
-    let day_of_era = since_era % DAYS_PER_ERA;
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    (year as usize, month as usize, day as usize)
+fn two(place: &mut [u8], n: i64) {
+    assert!((0..100).contains(&n), "{n} has not one or two digits");
+    place.copy_from_slice(&[b'0' + (n / 10) as u8, b'0' + (n % 10) as u8]);
 }
 
 #[cfg(test)]
@@ -91,12 +74,12 @@ mod tests {
         let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
         let weekdays = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
         let (mut year, mut month, mut day) = (1970, 0, 1);
-        for days in 0..=LAST_SECOND / SECONDS_PER_DAY {
+        for days in 0..=LAST_SECOND as i64 / SECONDS_PER_DAY {
             let second = days % SECONDS_PER_DAY;
             let clock = format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60);
             let expected =
                 format!("{}, {day:02} {} {year:04} {clock} GMT", weekdays[days as usize % 7], months[month]);
-            assert_eq!(text(days * SECONDS_PER_DAY + second), expected, "day {days}");
+            assert_eq!(text((days * SECONDS_PER_DAY + second) as u64), expected, "day {days}");
 
             let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
             let length = [31, if leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31][month];

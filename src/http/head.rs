@@ -456,6 +456,12 @@ pub(super) const fn is_token_byte(byte: u8) -> bool {
         | b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~')
 }
 
+/// Bytes of a header's value (RFC 9110, 5.5), and of whatever else fills the rest of a line: no control bytes but the
+/// tabulator.
+pub(super) const fn is_value_byte(byte: u8) -> bool {
+    !byte.is_ascii_control() || byte == b'\t'
+}
+
 /// Bytes of a host with its port (RFC 3986, 3.2.2 and 3.2.3), without the comma: a list of hosts, as a proxy makes
 /// of two lines, is none. The user information of an authority is refused with its `@` (RFC 9110, 4.2.4).
 const HOST_BYTES: [bool; 256] = {

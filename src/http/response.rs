@@ -12,6 +12,7 @@
 //! | [`Answer::stream`] | absent | the caller's, through the [`Transfer`] that it gets |
 
 use super::date::{DATE_BYTES, imf_fixdate};
+use super::head::{is_token_byte, is_value_byte};
 use crate::protocol::digits::{write_hex, write_u64};
 use crate::protocol::errors::Problem;
 use crate::protocol::offset;
@@ -248,7 +249,7 @@ impl<'o> Answer<'o> {
     #[inline]
     fn name(&mut self, name: &'static str) {
         debug_assert!(
-            !name.is_empty() && name.bytes().all(super::head::is_token_byte),
+            !name.is_empty() && name.bytes().all(is_token_byte),
             "not the name of a header: {name:?}"
         );
         self.out.extend_from_slice(name.as_bytes());
@@ -335,10 +336,9 @@ impl<'o> Answer<'o> {
 #[inline]
 fn blank_control_bytes(value: &mut [u8]) {
     // Sums without branches, so that the common case is a few vector operations.
-    let is_bad = |byte: u8| (byte < b' ' && byte != b'\t') || byte == 0x7f;
-    if value.iter().fold(false, |any, &byte| any | is_bad(byte)) {
+    if value.iter().fold(false, |any, &byte| any | !is_value_byte(byte)) {
         for byte in value {
-            if is_bad(*byte) {
+            if !is_value_byte(*byte) {
                 *byte = b' ';
             }
         }

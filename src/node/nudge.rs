@@ -7,7 +7,7 @@
 //! hung at a 500 us timer, none of 150 at 100 ms; and 100 ms is too long for a completion to wait under load.
 //!
 //! A wake from another thread always makes an executor go round again, whatever state its tasks are in. Contract: a
-//! runnable task waits at most [`PAUSE_MAX`] for such a nudge, and [`PAUSE_MIN`] on a server that has been doing work.
+//! runnable task waits at most `PAUSE_MAX` for such a nudge, and `PAUSE_MIN` on a server that has been doing work.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

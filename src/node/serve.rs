@@ -1,6 +1,6 @@
 //! The life of a server: check the machine, open the data directory, bind, start the shards, serve, stop.
 //!
-//! One coordinator (the main thread) hears everything as an [`Event`] on one channel: what shards report, how their
+//! One coordinator (the main thread) hears everything as an `Event` on one channel: what shards report, how their
 //! threads end, stop signals, wishes for lineage ids. It never touches the state of a shard.
 //!
 //! ```text

@@ -90,6 +90,17 @@ pub fn write_hex(out: &mut Vec<u8>, n: u64) {
     }
 }
 
+/// The value of a hexadecimal digit, of either case.
+#[inline]
+pub const fn hex_value(byte: u8) -> Option<u8> {
+    match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        b'A'..=b'F' => Some(byte - b'A' + 10),
+        _ => None,
+    }
+}
+
 /// The number of eight digits, the reverse of [`eight`]. `None` if any byte is no digit.
 #[inline(always)]
 fn value_of_eight(text: [u8; 8]) -> Option<u64> {
@@ -217,6 +228,14 @@ mod tests {
                     assert_eq!(parse_u64(&text), expected, "{}", text.escape_ascii());
                 }
             }
+        }
+    }
+
+    #[test]
+    fn hexadecimal_digits() {
+        for byte in 0..=u8::MAX {
+            let expected = char::from(byte).to_digit(16).map(|value| value as u8);
+            assert_eq!(hex_value(byte), expected, "{}", byte.escape_ascii());
         }
     }
 

@@ -1,5 +1,7 @@
 //! Percent-encoding (RFC 3986 2.1), as paths and query strings use it.
 
+use super::digits::hex_value;
+
 /// What a `+` stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plus {
@@ -13,16 +15,6 @@ pub enum Plus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// The value of a hexadecimal digit.
-const fn hex(byte: u8) -> Option<u8> {
-    match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        b'A'..=b'F' => Some(byte - b'A' + 10),
-        _ => None,
-    }
-}
-
 /// The first byte that `text` (not empty) stands for, and how many bytes of `text` it took.
 fn first_byte(text: &[u8], plus: Plus) -> Result<(u8, usize), Malformed> {
     match text[0] {
@@ -30,7 +22,7 @@ fn first_byte(text: &[u8], plus: Plus) -> Result<(u8, usize), Malformed> {
             let (Some(&high), Some(&low)) = (text.get(1), text.get(2)) else {
                 return Err(Malformed);
             };
-            match (hex(high), hex(low)) {
+            match (hex_value(high), hex_value(low)) {
                 (Some(high), Some(low)) => Ok((high << 4 | low, 3)),
                 _ => Err(Malformed),
             }

@@ -1,4 +1,5 @@
-//! RFC 3339 instants (`Stream-Expires-At`), to and from Unix milliseconds. Dates are proleptic Gregorian.
+//! RFC 3339 instants (`Stream-Expires-At`), to and from Unix milliseconds, and the calendar under them: proleptic
+//! Gregorian.
 
 use super::digits;
 
@@ -19,8 +20,8 @@ fn days_from_date(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + day_of_era - 719_468
 }
 
-/// The date that lies `days` after 1970-01-01: year, month, day. The reverse of [`days_from_date`].
-fn date_from_days(days: i64) -> (i64, i64, i64) {
+/// The date that lies `days` after 1970-01-01: year, month (from 1), day (from 1). The reverse of `days_from_date`.
+pub fn date_from_days(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
     let day_of_era = shifted.rem_euclid(146_097);

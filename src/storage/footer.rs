@@ -17,6 +17,7 @@ use super::format::{
     SegmentHeader, TRAILER_BYTES, Trailer, block_round_up, entry_back_bytes, entry_bytes,
 };
 use super::scan::RawEntry;
+use super::varint;
 
 /// Bytes after which a page is closed. A longer record has a page of its own length.
 pub const PAGE_BYTES: usize = 256 * 1024;
@@ -80,8 +81,8 @@ impl FooterBuilder {
         assert!(lsn > self.context.lsn, "commits go up: {lsn} after {}", self.context.lsn);
         self.room(1 + 2 * VARINT_BYTES_MAX);
         self.bytes.push(TAG_COMMIT);
-        push_varint(&mut self.bytes, lsn - self.context.lsn);
-        push_varint(&mut self.bytes, zigzag(time_ms.wrapping_sub(self.context.time_ms) as i64));
+        varint::put(&mut self.bytes, lsn - self.context.lsn);
+        varint::put(&mut self.bytes, varint::step(self.context.time_ms, time_ms));
         self.context = EventContext { lsn, time_ms };
         self.position = self.commit_position() + COMMIT_HEADER_BYTES as u32;
     }
@@ -237,23 +238,6 @@ impl FooterBuilder {
         };
         self.follows = None;
     }
-}
-
-#[inline]
-fn push_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-fn zigzag(value: i64) -> u64 {
-    ((value << 1) ^ (value >> 63)) as u64
-}
-
-fn unzigzag(value: u64) -> i64 {
-    (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
 /// Why a footer cannot be used. The segment is scanned instead.
@@ -466,8 +450,7 @@ impl<'b> Records<'b> {
 
     fn commit(&mut self) -> Result<(), DecodeError> {
         self.context.lsn = self.context.lsn.checked_add(self.get.varint()?).ok_or(DecodeError::Varint)?;
-        let delta = unzigzag(self.get.varint()?);
-        self.context.time_ms = self.context.time_ms.wrapping_add(delta as u64);
+        self.context.time_ms = varint::apply_step(self.context.time_ms, self.get.varint()?);
         self.position = (block_round_up(self.position as usize) + COMMIT_HEADER_BYTES) as u32;
         Ok(())
     }

@@ -6,7 +6,7 @@
 //! - All lengths are equal (the index of most young streams): two counters and the length, no heap.
 //! - Else blocks of [`BLOCK_RECORDS`] lengths, each written as the step from the one before: one byte while
 //!   neighbours differ by less than 64 bytes, two below 8 KiB. Every block costs 12 bytes in the directory.
-//! - A full block of equal lengths, or a pushed run of at least [`RUN_MIN`], becomes a run: it costs a few
+//! - A full block of equal lengths, or a pushed run of at least `RUN_MIN`, becomes a run: it costs a few
 //!   bytes however long it gets.
 //!
 //! So records around 256 bytes cost at most 2.5 bytes each, mostly 1.3. A search is two binary searches in

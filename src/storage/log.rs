@@ -20,7 +20,6 @@ use std::task::{Context, Poll};
 use crate::limits::{COMMIT_BYTES_MAX, COMMITS_PER_SEGMENT_MIN};
 use crate::signal::Signal;
 use crate::storage::appender::{Appender, Plan};
-use crate::storage::buffer::Pool;
 use crate::storage::cache::{Cache, CachedBytes};
 use crate::storage::codec::meta_bytes_max;
 use crate::storage::commit::PayloadWriter;
@@ -134,7 +133,6 @@ pub(super) struct Inner {
     pub(super) appender: RefCell<Appender>,
     pub(super) roller: Roller,
     pub(super) cache: RefCell<Cache>,
-    pub(super) pool: Pool,
     pub(super) durable: Cell<u64>,
     pub(super) latch: RefCell<Option<String>>,
     pub(super) latched: Cell<bool>,

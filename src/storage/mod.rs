@@ -5,7 +5,7 @@
 //! them back in order.
 //!
 //! - [`event`]: what the log records.
-//! - [`format`]: the fixed structures (segment header, commit header, entry header, footer page, trailer),
+//! - [`mod@format`]: the fixed structures (segment header, commit header, entry header, footer page, trailer),
 //!   checksums.
 //! - [`codec`]: an event to the bytes of an entry's meta part, and back.
 //! - [`commit`]: builds a commit in place, payload checksummed while it is copied.

@@ -147,12 +147,11 @@ pub(super) async fn open(
     tickets.start(recovered.last_lsn);
     let inner = Inner {
         store: Rc::clone(&store),
-        cache: RefCell::new(Cache::new(options.cache_bytes, pool.clone())),
+        cache: RefCell::new(Cache::new(options.cache_bytes, pool)),
         options,
         table: RefCell::new(table),
         appender: RefCell::new(appender),
         roller: Roller::new(list, ready, seals),
-        pool,
         durable: Cell::new(recovered.last_lsn),
         latch: RefCell::new(None),
         latched: Cell::new(false),

@@ -1,7 +1,8 @@
-//! Numbers of variable size, as the indexes in memory write them: seven bits a byte, least significant first.
+//! Numbers of variable size, as the indexes in memory and the footers write them: seven bits a byte, least significant
+//! first.
 //!
-//! Only for bytes that this process wrote itself: reading past the end is a bug and panics. What comes from
-//! disk is decoded by `storage::codec`, which returns errors.
+//! [`take`] is only for bytes that this process wrote itself: reading past the end is a bug and panics. What comes from
+//! disk is read by `storage::codec`, which returns errors.
 
 /// Bytes of the longest number.
 pub(super) const BYTES_MAX: usize = 10;

@@ -387,19 +387,23 @@ impl Response {
 /// Requires that JSON holds no insignificant white space.
 #[track_caller]
 pub fn assert_no_white_space(json: &[u8]) {
-    let mut in_string = false;
-    let mut escaped = false;
-    for &byte in json {
+    let found = outside_strings(json).find(|(_, byte)| byte.is_ascii_whitespace());
+    assert_eq!(found, None, "white space in {}", String::from_utf8_lossy(json));
+}
+
+/// The bytes of JSON outside of its strings, with their places.
+pub fn outside_strings(json: &[u8]) -> impl Iterator<Item = (usize, u8)> {
+    let (mut in_string, mut escaped) = (false, false);
+    json.iter().copied().enumerate().filter(move |&(_, byte)| {
+        let was_in_string = in_string;
         match byte {
             _ if escaped => escaped = false,
             b'\\' if in_string => escaped = true,
             b'"' => in_string = !in_string,
-            b' ' | b'\n' | b'\r' | b'\t' if !in_string => {
-                panic!("white space in {}", String::from_utf8_lossy(json));
-            }
             _ => {}
         }
-    }
+        !was_in_string && !in_string
+    })
 }
 
 fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {

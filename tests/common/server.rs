@@ -110,6 +110,10 @@ impl Server {
     }
 
     /// Runs a command that serves; waits for its start line.
+    #[expect(
+        clippy::zombie_processes,
+        reason = "a server is waited for when it is dropped; a panic ends the test"
+    )]
     pub fn spawn(command: &mut Command) -> Result<Server, Ended> {
         let mut child = command
             .stdin(Stdio::null())

@@ -1,6 +1,6 @@
 //! A stream that a test works on: one line per request.
 
-use super::client::{Request, Response};
+use super::client::{Request, Response, outside_strings};
 use super::server::Server;
 use super::sse::Events;
 
@@ -170,14 +170,9 @@ pub fn split_array(array: &[u8]) -> Vec<String> {
     let text = std::str::from_utf8(array).expect("JSON is UTF-8");
     let inside = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let inside = inside.unwrap_or_else(|| panic!("no array: {text}"));
-    let (mut elements, mut start) = (Vec::new(), 0);
-    let (mut depth, mut in_string, mut escaped) = (0, false, false);
-    for (at, byte) in inside.bytes().enumerate() {
+    let (mut elements, mut start, mut depth) = (Vec::new(), 0, 0);
+    for (at, byte) in outside_strings(inside.as_bytes()) {
         match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            _ if in_string => {}
             b'[' | b'{' => depth += 1,
             b']' | b'}' => depth -= 1,
             b',' if depth == 0 => {
