@@ -327,11 +327,6 @@ impl Appender {
         self.highest_lineage
     }
 
-    /// How far the active segment is filled: its index and position.
-    pub(super) fn active_end(&self) -> Option<(u32, u64)> {
-        self.active.as_ref().map(|active| (active.index, active.position))
-    }
-
     /// The recovered log needs no mark: its last commit is one.
     pub(super) fn set_marked(&mut self) {
         self.marked = true;

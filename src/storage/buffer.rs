@@ -152,7 +152,9 @@ mod tests {
     #[test]
     fn a_dropped_prefix_keeps_the_memory() {
         let buffer = Rc::new(AlignedBuffer::new(BLOCK_BYTES));
-        drop(AlignedBuffer::prefix(&buffer, BLOCK_BYTES));
+        {
+            let _prefix = AlignedBuffer::prefix(&buffer, BLOCK_BYTES);
+        }
         assert_eq!(Rc::strong_count(&buffer), 2, "the kernel may still read it");
     }
 

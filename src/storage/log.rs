@@ -19,7 +19,6 @@ use std::task::{Context, Poll};
 
 use crate::limits::{COMMIT_BYTES_MAX, COMMITS_PER_SEGMENT_MIN};
 use crate::storage::appender::{Appender, Plan};
-use crate::storage::buffer::Pool;
 use crate::storage::cache::{Cache, CachedBytes};
 use crate::storage::codec::meta_bytes_max;
 use crate::storage::commit::PayloadWriter;
@@ -34,7 +33,7 @@ use crate::storage::segment_table::SegmentTable;
 use crate::storage::waiters::{RoomWaiters, Signal, TicketWaiters};
 
 pub use crate::storage::reader::{Piece, ReadError};
-pub use crate::storage::recovery::{OpenError, Recovered, TornTail};
+pub use crate::storage::recovered::{OpenError, Recovered, TornTail};
 
 /// When a commit counts as durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +132,6 @@ pub(super) struct Inner {
     pub(super) appender: RefCell<Appender>,
     pub(super) roller: Roller,
     pub(super) cache: RefCell<Cache>,
-    pub(super) pool: Pool,
     pub(super) durable: Cell<u64>,
     pub(super) latch: RefCell<Option<String>>,
     pub(super) latched: Cell<bool>,

@@ -332,7 +332,8 @@ fn c2_c3_the_last_commit_is_cut_if_nothing_follows_it() {
     run(async {
         // What the crash left of the last commit, and whether anything of it is seen.
         let block = BLOCK_BYTES;
-        let damages: [(&str, fn(&mut [u8]), bool); 6] = [
+        type Damage = fn(&mut [u8]);
+        let damages: [(&str, Damage, bool); 6] = [
             ("all zeros", |commit| commit.fill(0), false),
             ("first block missing", |commit| commit[..BLOCK_BYTES].fill(0), true),
             ("last block missing", |commit| commit[12 * BLOCK_BYTES..13 * BLOCK_BYTES].fill(0), true),
