@@ -24,7 +24,7 @@ pub const READ_BYTES_MAX: usize = 1024 * 1024;
 /// Gap between two pieces on disk up to which one read fetches both.
 pub const READ_GAP_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of recent commits kept in memory, all shards together (`--cache-bytes`).
-pub const CACHE_BYTES_DEFAULT: u64 = 256 * 1024 * 1024;
+pub const CACHE_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
 /// Largest `--cache-bytes`.
 pub const CACHE_BYTES_MAX: u64 = 1 << 40;
 
