@@ -360,7 +360,7 @@ impl<S: Service> Connection<S> {
             // come back short, which is how the executor learns that the socket is drained.
             let spare = (length - have).min(have.max(limits::BODY_READ_BYTES)) + 1;
             self.shared.pool.reserve(&mut self.input, spare);
-            if self.read_some().await? == 0 {
+            if self.read_some_body().await? == 0 {
                 return Ok(false);
             }
         }
@@ -385,7 +385,7 @@ impl<S: Service> Connection<S> {
                 }
             }
             self.shared.pool.reserve(&mut self.input, super::buffer::SMALL_BYTES / 2);
-            if self.read_some().await? == 0 {
+            if self.read_some_body().await? == 0 {
                 return Ok(false);
             }
         }
@@ -399,6 +399,11 @@ impl<S: Service> Connection<S> {
         })
         .await?;
         self.input.filled(count);
+        Ok(count)
+    }
+
+    async fn read_some_body(&mut self) -> io::Result<usize> {
+        let count = self.read_some().await?;
         self.entered.body_progress(count, self.shared.service.now_ms());
         Ok(count)
     }
