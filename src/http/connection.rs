@@ -177,11 +177,7 @@ impl<S: Service> Connection<S> {
                 Framing::Chunked => self.body_ready.then_some(self.body.as_slice()),
             };
             let Some(body) = body else {
-                return match service.admit(&head, &mut self.output) {
-                    Admit::Body { max_bytes } => Next::Body(arriving(&head, max_bytes)),
-                    Admit::Elsewhere(shard) => Next::Elsewhere(shard),
-                    Admit::Refused => Next::Close,
-                };
+                return admitted(service.admit(&head, &mut self.output), &head);
             };
             let request_bytes = head.head_bytes + if self.body_ready { 0 } else { body.len() };
             if !self.pending.is_empty() && head.method != Method::Post {
@@ -466,12 +462,17 @@ impl<S: Service> Connection<S> {
     }
 }
 
-fn arriving(head: &Head<'_>, max_bytes: u64) -> Arriving {
-    Arriving {
-        framing: head.framing,
-        head_bytes: head.head_bytes,
-        max_bytes,
-        expect_continue: head.expect_continue,
+/// What follows from the judgement of a request whose body has not arrived whole.
+fn admitted(admit: Admit, head: &Head<'_>) -> Next {
+    match admit {
+        Admit::Body { max_bytes } => Next::Body(Arriving {
+            framing: head.framing,
+            head_bytes: head.head_bytes,
+            max_bytes,
+            expect_continue: head.expect_continue,
+        }),
+        Admit::Elsewhere(shard) => Next::Elsewhere(shard),
+        Admit::Refused => Next::Close,
     }
 }
 
