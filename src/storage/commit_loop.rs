@@ -22,8 +22,10 @@ use crate::storage::log::Inner;
 
 /// How long a log is idle before it is marked.
 const IDLE: Duration = Duration::from_secs(1);
-/// Commits may be delayed at most so long by other work of the core that yields in time.
-const COMMIT_LATENCY: Duration = Duration::from_micros(500);
+/// A latency-sensitive queue: completions of its writes preempt other work of the core at once. The value itself is the
+/// executor's default slice, on purpose: the executor may go to sleep over runnable tasks if its thread loses the core
+/// for longer than the slice at the wrong moment, so a short one is dangerous.
+const COMMIT_LATENCY: Duration = Duration::from_millis(100);
 
 /// Starts the commit loop and the task that marks an idle log.
 pub(super) fn start(inner: &Rc<Inner>) {

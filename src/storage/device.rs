@@ -80,7 +80,7 @@ pub trait File {
     /// Reserves space so that the file is `bytes` long; what was not written reads as zeros.
     fn allocate(&self, bytes: u64) -> LocalFuture<'_, io::Result<()>>;
     /// Length of the file.
-    fn len(&self) -> LocalFuture<'_, io::Result<u64>>;
+    fn file_bytes(&self) -> LocalFuture<'_, io::Result<u64>>;
     /// Closes the file, if this is the last reference to it.
     fn close(self: Rc<Self>) -> LocalFuture<'static, ()>;
 }
@@ -274,7 +274,7 @@ impl File for DirectFile {
         Box::pin(async move { self.file.pre_allocate(bytes, false).await.map_err(io_error) })
     }
 
-    fn len(&self) -> LocalFuture<'_, io::Result<u64>> {
+    fn file_bytes(&self) -> LocalFuture<'_, io::Result<u64>> {
         // By descriptor: the executor asks by path, which a rename would mislead.
         Box::pin(async move { file_len(self.file.as_raw_fd()) })
     }

@@ -34,7 +34,7 @@ use crate::storage::segment_table::SegmentTable;
 use crate::storage::waiters::{RoomWaiters, TicketWaiters};
 
 pub use crate::storage::reader::{Piece, ReadError};
-pub use crate::storage::recovery::{OpenError, Recovered, TornTail};
+pub use crate::storage::recovered::{OpenError, Recovered, TornTail};
 
 /// When a commit counts as durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,6 +30,7 @@ pub mod device;
 pub mod file_name;
 pub mod log;
 mod reader;
+mod recovered;
 mod recovery;
 mod roll;
 pub mod segment_list;

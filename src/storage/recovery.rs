@@ -24,80 +24,15 @@ use crate::storage::format::{
     BadStructure, FIRST_COMMIT_POSITION, SEGMENT_HEADER_BYTES, SegmentHeader, Trailer, is_zero,
 };
 use crate::storage::log::{Inner, LogOptions};
+use crate::storage::recovered::{OpenError, Recovered, TornTail};
 use crate::storage::roll::{self, ReadySegment, Roller, SealJob};
 use crate::storage::scan::{StopReason, find_commit, parse_commit};
-use crate::storage::segment_list::{ListError, Listed, SegmentList};
+use crate::storage::segment_list::{Listed, SegmentList};
 use crate::storage::segment_table::{Segment, SegmentTable};
 use crate::storage::waiters::{RoomWaiters, TicketWaiters};
 
 /// Bytes of zeros at the start of a new log's first segment, which nobody could make ahead.
 const FIRST_ZEROS_BYTES: u64 = 64 * 1024 * 1024;
-
-/// Why a log does not open.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The device failed: says nothing about the data.
-    #[error("{path}: {what}: {source}")]
-    Io {
-        /// File, or directory.
-        path: String,
-        /// What was being done.
-        what: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The segment list cannot be used.
-    #[error(transparent)]
-    List(#[from] ListError),
-    /// A newer version of the server wrote it.
-    #[error("{path} has format version {found}, newer than this server's")]
-    Newer {
-        /// The segment's file.
-        path: String,
-        /// Its version.
-        found: u32,
-    },
-    /// Acknowledged data is missing or changed.
-    #[error("{path}: damaged at position {position}: {what}; run `thalweg verify` on the data directory")]
-    Damaged {
-        /// The segment's file.
-        path: String,
-        /// Position in it.
-        position: u64,
-        /// What is wrong there.
-        what: String,
-    },
-}
-
-/// A last commit that was cut off because it was not complete.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TornTail {
-    /// The segment's file.
-    pub path: String,
-    /// Where the commit begins.
-    pub position: u64,
-    /// Bytes from there to the end of the last block that is not zero.
-    pub bytes: u64,
-    /// What is wrong with it.
-    pub reason: StopReason,
-}
-
-/// What recovery found.
-#[derive(Clone, Debug, Default)]
-pub struct Recovered {
-    /// Segments that hold commits.
-    pub segments: u32,
-    /// Of these, replayed from their footer.
-    pub from_footers: u32,
-    /// Events handed to the visitor.
-    pub events: u64,
-    /// Sequence number of the last commit.
-    pub last_lsn: u64,
-    /// Highest lineage id ever created in the log, as far as the log knows.
-    pub highest_lineage: u64,
-    /// The torn last commit, if there was one.
-    pub torn: Option<TornTail>,
-}
 
 type Visit<'a> = dyn FnMut(&Event<'_>, EventContext) + 'a;
 
@@ -175,7 +110,8 @@ async fn refuse_orphans(store: &dyn Store) -> Result<(), OpenError> {
             continue;
         }
         let file = open_file(store, &name, Mode::Read).await?;
-        let len = file.len().await.map_err(|source| io_error(store, &name, "reading its length", source))?;
+        let len =
+            file.file_bytes().await.map_err(|source| io_error(store, &name, "reading its length", source))?;
         if len >= SEGMENT_HEADER_BYTES as u64 {
             let block = read_block(store, &*file, &name, 0).await?;
             if SegmentHeader::parse(&block).is_ok() {
@@ -257,7 +193,8 @@ impl Recovery<'_> {
         for (index, listed) in list.segments.iter().enumerate() {
             let name = &listed.name;
             let file = open_file(self.store, name, Mode::Read).await?;
-            let len = file.len().await.map_err(|source| self.io(name, "reading its length", source))?;
+            let len =
+                file.file_bytes().await.map_err(|source| self.io(name, "reading its length", source))?;
             if len < 2 * BLOCK_BYTES as u64 || !len.is_multiple_of(BLOCK_BYTES as u64) {
                 return Err(self.damaged(name, 0, format!("the file is {len} bytes long")));
             }

@@ -526,7 +526,7 @@ impl File for SimulatedFile {
         })
     }
 
-    fn len(&self) -> LocalFuture<'_, io::Result<u64>> {
+    fn file_bytes(&self) -> LocalFuture<'_, io::Result<u64>> {
         Box::pin(async move {
             yield_now().await;
             Ok(self.state.borrow().images[self.image].current.len() as u64)

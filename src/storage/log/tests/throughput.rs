@@ -134,7 +134,7 @@ fn throughput() {
     let Some(dir) = std::env::var_os("THALWEG_LOG_BENCH") else { return };
     let builder = LocalExecutorBuilder::new(Placement::Fixed(0))
         .ring_depth(1024)
-        .preempt_timer(Duration::from_micros(500));
+        .preempt_timer(Duration::from_millis(10));
     builder.make().expect("an executor").run(async {
         let dir = PathBuf::from(dir).join("log-bench");
         for sync in [Sync::Always, Sync::None] {
