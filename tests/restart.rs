@@ -112,6 +112,7 @@ fn decision_22_producers_survive() {
             stream.produce("q", 0, seq, "7").expect(200);
         }
     }
+    server.kill();
     for round in 0..3 {
         let server = Server::start_in(&dir, &["--segment-bytes", "1048576"]);
         let stream = server.stream(&path, JSON);

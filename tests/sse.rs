@@ -28,13 +28,13 @@ fn decision_29_events_are_spelled_in_one_way() {
     let mut events = stream.events("offset=-1");
     assert_eq!(events.response.header("x-accel-buffering"), Some("no"), "decision 28");
     assert_eq!(events.response.header("stream-sse-data-encoding"), None);
-    assert_eq!(events.next().raw, b"event:data\ndata:hello");
+    assert_eq!(events.next().raw, b"event: data\ndata:hello");
     let control = events.next();
     let cursor = control.control("streamCursor");
     let data = format!("{{\"streamNextOffset\":\"{tail}\",\"streamCursor\":\"{cursor}\",\"upToDate\":true}}");
-    assert_eq!(String::from_utf8_lossy(&control.raw), format!("id:{tail}\nevent:control\ndata:{data}"));
+    assert_eq!(String::from_utf8_lossy(&control.raw), format!("id: {tail}\nevent: control\ndata:{data}"));
     let tail = stream.post("bye").header("Stream-Closed", "true").expect(204).next_offset();
-    assert_eq!(events.next().raw, b"event:data\ndata:bye");
+    assert_eq!(events.next().raw, b"event: data\ndata:bye");
     let control = events.next();
     assert_eq!(control.id.as_ref(), Some(&tail));
     assert_eq!(control.control("streamNextOffset"), tail);
@@ -47,25 +47,25 @@ fn decision_29_events_are_spelled_in_one_way() {
 fn decision_29_line_ends_split_lines() {
     let server = Server::start(&[]);
     let cases = [
-        ("lf", "a\nb", "a\nb", "event:data\ndata:a\ndata:b"),
-        ("cr", "a\rb", "a\nb", "event:data\ndata:a\ndata:b"),
-        ("crlf", "a\r\nb", "a\nb", "event:data\ndata:a\ndata:b"),
-        ("lfcr", "a\n\rb", "a\n\nb", "event:data\ndata:a\ndata:\ndata:b"),
-        ("two", "a\n\nb", "a\n\nb", "event:data\ndata:a\ndata:\ndata:b"),
-        ("last", "a\n", "a\n", "event:data\ndata:a\ndata:"),
-        ("first", "\na", "\na", "event:data\ndata:\ndata:a"),
-        ("only", "\n", "\n", "event:data\ndata:\ndata:"),
-        ("space", " a", " a", "event:data\ndata:  a"),
-        ("spaces", "  a\n b\nc", "  a\n b\nc", "event:data\ndata:   a\ndata:  b\ndata:c"),
+        ("lf", "a\nb", "a\nb", "event: data\ndata:a\ndata:b"),
+        ("cr", "a\rb", "a\nb", "event: data\ndata:a\ndata:b"),
+        ("crlf", "a\r\nb", "a\nb", "event: data\ndata:a\ndata:b"),
+        ("lfcr", "a\n\rb", "a\n\nb", "event: data\ndata:a\ndata:\ndata:b"),
+        ("two", "a\n\nb", "a\n\nb", "event: data\ndata:a\ndata:\ndata:b"),
+        ("last", "a\n", "a\n", "event: data\ndata:a\ndata:"),
+        ("first", "\na", "\na", "event: data\ndata:\ndata:a"),
+        ("only", "\n", "\n", "event: data\ndata:\ndata:"),
+        ("space", " a", " a", "event: data\ndata:  a"),
+        ("spaces", "  a\n b\nc", "  a\n b\nc", "event: data\ndata:   a\ndata:  b\ndata:c"),
         (
             "colon",
             ":a\nid:5\n\nevent:x",
             ":a\nid:5\n\nevent:x",
-            "event:data\ndata::a\ndata:id:5\ndata:\ndata:event:x",
+            "event: data\ndata::a\ndata:id:5\ndata:\ndata:event:x",
         ),
-        ("tab", "\ta", "\ta", "event:data\ndata:\ta"),
-        ("nul", "a\0b", "a\0b", "event:data\ndata:a\0b"),
-        ("bom", "\u{feff}a", "\u{feff}a", "event:data\ndata:\u{feff}a"),
+        ("tab", "\ta", "\ta", "event: data\ndata:\ta"),
+        ("nul", "a\0b", "a\0b", "event: data\ndata:a\0b"),
+        ("bom", "\u{feff}a", "\u{feff}a", "event: data\ndata:\u{feff}a"),
     ];
     for (name, text, heard, raw) in cases {
         let mut events = events_of(&server, name, text);
@@ -148,7 +148,7 @@ fn decision_29_a_data_event_of_records_is_one_array() {
     let data = events.data_until(|control| control.says("upToDate"));
     assert_eq!(data, ["[{\"a\":\"x\\ny\"},2,[3]]"]);
     stream.append("4");
-    assert_eq!(events.next_data().raw, b"event:data\ndata:[4]");
+    assert_eq!(events.next_data().raw, b"event: data\ndata:[4]");
     events.next_control();
     assert_eq!(stream.get("offset=2&live=sse").send().status, 400, "no record boundary");
 }

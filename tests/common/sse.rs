@@ -152,17 +152,17 @@ impl Events {
     }
 }
 
-/// Decision 29: lines end in LF; `id:` (control only), `event:`, `data:` in that order; no space after the colon except
-/// one before a data line that itself starts with one.
+/// Decision 29: lines end in LF; `id:` (control only), `event:`, `data:` in that order; no space after `data:` except one
+/// before a line that itself starts with one. (The conformance suite looks for `event: ` with a space.)
 #[track_caller]
 fn parse(raw: Vec<u8>) -> Event {
     assert!(!raw.contains(&b'\r'), "CR in {:?}", String::from_utf8_lossy(&raw));
     let text = std::str::from_utf8(&raw).expect("events are UTF-8");
     let mut lines = text.split('\n').peekable();
-    let id = lines.next_if(|line| line.starts_with("id:")).map(|line| line["id:".len()..].to_owned());
+    let id = lines.next_if(|line| line.starts_with("id: ")).map(|line| line["id: ".len()..].to_owned());
     let name = lines
         .next()
-        .and_then(|line| line.strip_prefix("event:"))
+        .and_then(|line| line.strip_prefix("event: "))
         .unwrap_or_else(|| panic!("no event: {text:?}"));
     assert!(name == "data" || name == "control", "{text:?}");
     assert_eq!(id.is_some(), name == "control", "control events have an id, data events none: {text:?}");
