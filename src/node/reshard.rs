@@ -179,19 +179,26 @@ fn remove(data_dir: &Path, current: u64, pace: &mut Pace<'_>) -> Result<(), Fail
         );
         return Err(Failure::new(Exit::Damaged, message));
     }
-    let mut remove_renamed = |generation| {
-        pace()?;
-        fs::remove_dir_all(removed_dir(data_dir, generation))
-    };
-    // An earlier removal may have left the name that the next one needs.
-    removed.into_iter().try_for_each(&mut remove_renamed).map_err(failed)?;
+    // First, since an earlier removal may have left the name that the next one needs.
+    for generation in removed {
+        remove_renamed(data_dir, generation, pace).map_err(failed)?;
+    }
     for generation in there.into_iter().filter(|generation| *generation != current) {
-        fs::rename(generation_dir(data_dir, generation), removed_dir(data_dir, generation))
-            .and_then(|()| File::open(data_dir)?.sync_all())
-            .and_then(|()| remove_renamed(generation))
-            .map_err(failed)?;
+        rename_for_removal(data_dir, generation, pace).map_err(failed)?;
+        remove_renamed(data_dir, generation, pace).map_err(failed)?;
     }
     Ok(())
+}
+
+fn rename_for_removal(data_dir: &Path, generation: u64, pace: &mut Pace<'_>) -> io::Result<()> {
+    pace()?;
+    fs::rename(generation_dir(data_dir, generation), removed_dir(data_dir, generation))?;
+    File::open(data_dir)?.sync_all()
+}
+
+fn remove_renamed(data_dir: &Path, generation: u64, pace: &mut Pace<'_>) -> io::Result<()> {
+    pace()?;
+    fs::remove_dir_all(removed_dir(data_dir, generation))
 }
 
 /// Whether a log of this generation has written anything: the links that it began with do not count.
