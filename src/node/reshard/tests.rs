@@ -96,6 +96,7 @@ impl Fixture {
 fn an_attempt_that_ends_at_any_step_leaves_one_generation_whole() {
     let mut steps = 0;
     let mut before_the_switch = 0;
+    let mut renamed_seen = false;
     loop {
         let fixture = Fixture::new();
         let old = fixture.files(4);
@@ -119,6 +120,12 @@ fn an_attempt_that_ends_at_any_step_leaves_one_generation_whole() {
             // And the one after that.
             fixture.attempt(&mut || Ok(())).expect(&case);
         }
+        if fixture.generations() == (vec![5], vec![4]) {
+            let renamed = removed_dir(fixture.path(), 4).join("shard-000");
+            let files = fs::read_dir(renamed).expect("it is renamed as a whole, before anything of it goes");
+            assert_eq!(files.count(), fixture.retired[0].segments.len(), "{case}");
+            renamed_seen = true;
+        }
         remove_others(fixture.path(), 5).expect(&case);
         assert_eq!(fixture.generations(), (vec![5], vec![]), "{case}");
         fixture.check_changed();
@@ -127,8 +134,9 @@ fn an_attempt_that_ends_at_any_step_leaves_one_generation_whole() {
         }
         steps += 1;
     }
-    // Three directories, eight links, three lists, the switch; then the removal.
+    // Three directories, eight links, three lists, the switch; then the renaming, the removal.
     assert_eq!((before_the_switch, steps), (15, 17));
+    assert!(renamed_seen);
 }
 
 #[test]
