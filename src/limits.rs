@@ -24,7 +24,7 @@ pub const READ_BYTES_MAX: usize = 1024 * 1024;
 /// Gap between two pieces on disk up to which one read fetches both.
 pub const READ_GAP_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of recent commits kept in memory, all shards together (`--cache-bytes`).
-pub const CACHE_BYTES_DEFAULT: u64 = 256 * 1024 * 1024;
+pub const CACHE_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
 /// Largest `--cache-bytes`.
 pub const CACHE_BYTES_MAX: u64 = 1 << 40;
 
@@ -62,8 +62,8 @@ pub const CONNECTIONS_MAX: usize = 10_000_000;
 pub const HEAD_DEADLINE_MS: u64 = 10_000;
 /// Time without a byte of a request body: 408.
 pub const BODY_DEADLINE_MS: u64 = 30_000;
-/// Time that the last bytes of a closing connection may take.
-pub const CLOSING_DEADLINE_MS: u64 = 1_000;
+/// Time that a closing connection is given in all to take its last answer and to stop sending.
+pub const CLOSING_DEADLINE_MS: u64 = 3_000;
 /// Bytes read and dropped while a connection closes, so that a peer that sends on before it reads sees the last answer.
 pub const CLOSING_DRAIN_BYTES_MAX: usize = 2 * BODY_BYTES_DEFAULT as usize;
 /// Time before the least rate of a request body counts.

@@ -139,8 +139,8 @@ fn requests_under_way_are_answered_before_it_stops() {
     assert_eq!(connection.read_head().expect("an interim answer").status, 100);
     server.signal(libc::SIGTERM);
     connection.write(&expecting.bytes()[head.len()..]);
-    let answer = connection.read_response("POST").expect(204);
-    assert_eq!(answer.header("connection"), Some("close"));
+    // The signal may reach the shard before or after the body: the answer comes, and the connection ends.
+    connection.read_response("POST").expect(204);
     assert!(connection.is_closed());
     // Nothing new is taken.
     if let Ok(socket) = std::net::TcpStream::connect(server.address()) {

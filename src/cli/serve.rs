@@ -64,7 +64,7 @@ pub struct Options {
 
     /// Recent commits kept in memory, all shards together, in bytes
     #[arg(long, env = "THALWEG_CACHE_BYTES", hide_env_values = true, value_name = "BYTES",
-          default_value = "256MiB", value_parser = cache_bytes)]
+          default_value = "64MiB", value_parser = cache_bytes)]
     cache_bytes: u64,
 
     /// Largest request body, in bytes

@@ -14,22 +14,23 @@
 //! Nothing large is held across an await: the task of an idle connection is what a server has thousands of.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use futures_lite::future::poll_fn;
 use futures_lite::io::{AsyncRead, AsyncWrite};
-use glommio::net::TcpStream;
 
 use super::body::ChunkedDecoder;
 use super::buffer::{Pool, ReadBuffer};
 use super::connections::{Connections, Entered, Phase};
 use super::head::{self, Framing, Head, Method};
 use super::problem::{BodyProblem, HeadProblem};
+use super::readiness::Readiness;
 use super::response::CONTINUE;
 use super::service::{Admit, Fill, Service, Source, Step, Wait};
+use super::socket::Socket;
 use crate::limits;
 
 /// What all connections of a shard share.
@@ -40,6 +41,8 @@ pub struct Shared<S> {
     pub connections: Rc<Connections>,
     /// Buffers.
     pub pool: Pool,
+    /// Where sockets wait.
+    pub readiness: Rc<Readiness>,
 }
 
 /// A body that is still arriving.
@@ -71,7 +74,7 @@ struct Pending {
 }
 
 struct Connection<S: Service> {
-    stream: TcpStream,
+    stream: Socket,
     entered: Entered,
     shared: Rc<Shared<S>>,
     input: ReadBuffer,
@@ -85,7 +88,7 @@ struct Connection<S: Service> {
 }
 
 /// Serves a connection to its end. `unread` are bytes that came with it from another shard.
-pub async fn serve<S: Service>(stream: TcpStream, unread: Vec<u8>, shared: Rc<Shared<S>>) {
+pub async fn serve<S: Service>(stream: Socket, unread: Vec<u8>, shared: Rc<Shared<S>>) {
     let entered = shared.connections.enter(stream.as_raw_fd(), shared.service.now_ms());
     let mut connection = Connection {
         stream,
@@ -360,7 +363,7 @@ impl<S: Service> Connection<S> {
             // come back short, which is how the executor learns that the socket is drained.
             let spare = (length - have).min(have.max(limits::BODY_READ_BYTES)) + 1;
             self.shared.pool.reserve(&mut self.input, spare);
-            if self.read_some().await? == 0 {
+            if self.read_some_body().await? == 0 {
                 return Ok(false);
             }
         }
@@ -385,7 +388,7 @@ impl<S: Service> Connection<S> {
                 }
             }
             self.shared.pool.reserve(&mut self.input, super::buffer::SMALL_BYTES / 2);
-            if self.read_some().await? == 0 {
+            if self.read_some_body().await? == 0 {
                 return Ok(false);
             }
         }
@@ -399,6 +402,11 @@ impl<S: Service> Connection<S> {
         })
         .await?;
         self.input.filled(count);
+        Ok(count)
+    }
+
+    async fn read_some_body(&mut self) -> io::Result<usize> {
+        let count = self.read_some().await?;
         self.entered.body_progress(count, self.shared.service.now_ms());
         Ok(count)
     }
@@ -433,8 +441,7 @@ impl<S: Service> Connection<S> {
     async fn close(&mut self) -> io::Result<Option<usize>> {
         self.flush().await?;
         self.enter(Phase::Closing);
-        // Failing means that the peer is gone already.
-        let _ = self.stream.shutdown(std::net::Shutdown::Write).await;
+        self.stream.shutdown(std::net::Shutdown::Write);
         let mut drained = 0;
         while drained < limits::CLOSING_DRAIN_BYTES_MAX {
             self.input = self.shared.pool.take();
@@ -449,17 +456,8 @@ impl<S: Service> Connection<S> {
 
     fn hand_over(self, shard: usize) {
         let Self { stream, entered, shared, input, .. } = self;
-        // The duplicate keeps the socket open while the executor's own descriptor closes; never `shutdown` here,
-        // which would act on both.
-        // SAFETY: the descriptor is open as long as `stream`, which outlives the borrow.
-        let duplicate: io::Result<OwnedFd> =
-            unsafe { BorrowedFd::borrow_raw(stream.as_raw_fd()) }.try_clone_to_owned();
         drop(entered);
-        drop(stream);
-        // Out of descriptors: the connection is lost, and the client will retry.
-        if let Ok(fd) = duplicate {
-            shared.service.hand_over(shard, fd, input.unread().to_vec());
-        }
+        shared.service.hand_over(shard, stream.into_fd(), input.unread().to_vec());
         shared.pool.put(input);
     }
 
@@ -479,12 +477,7 @@ fn arriving(head: &Head<'_>, max_bytes: u64) -> Arriving {
 
 /// Polls the read side of a connection whose answer is under way. Bytes that arrive are the next requests: kept, up to
 /// a head's worth; past that the peer is not watched (and cannot make us hoard).
-fn peer_is_gone(
-    stream: &mut TcpStream,
-    input: &mut ReadBuffer,
-    pool: &Pool,
-    context: &mut Context<'_>,
-) -> bool {
+fn peer_is_gone(stream: &mut Socket, input: &mut ReadBuffer, pool: &Pool, context: &mut Context<'_>) -> bool {
     loop {
         if input.is_empty() {
             *input = pool.take();

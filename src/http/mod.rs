@@ -33,8 +33,10 @@ pub mod head;
 pub mod known;
 pub mod listener;
 pub mod problem;
+pub mod readiness;
 pub mod response;
 pub mod service;
+pub mod socket;
 
 pub use body::{ChunkedDecoder, Fed};
 pub use head::{Framing, Head, Method};

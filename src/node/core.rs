@@ -14,6 +14,7 @@ use crate::http::buffer::Pool;
 use crate::http::connection::Shared;
 use crate::http::connections::Connections;
 use crate::http::listener;
+use crate::http::readiness::Readiness;
 use crate::http::service::Service;
 use crate::limits;
 use crate::node::exit::{Exit, Failure};
@@ -30,7 +31,7 @@ const SWEEP: Duration = Duration::from_millis(250);
 /// Runs a shard until it is told to stop.
 pub async fn run(start: ShardStart) -> Result<(), Failure> {
     let Some(shard) = recover(&start).await? else { return Ok(()) };
-    let shared = serve(&start, shard.clone());
+    let shared = serve(&start, shard.clone())?;
     // The node may have given up already: then there is nobody to tell.
     let _ = start.reports.send(Report::Serving { shard: start.shard });
     read_mail(&start, &shared).await;
@@ -151,11 +152,17 @@ async fn open_log(start: &ShardStart) -> Result<(Log, Table, Report), Failure> {
 }
 
 /// Starts accepting connections.
-fn serve(start: &ShardStart, shard: Rc<Shard>) -> Rc<Shared<Api>> {
+fn serve(start: &ShardStart, shard: Rc<Shard>) -> Result<Rc<Shared<Api>>, Failure> {
+    let readiness = Readiness::new()
+        .map_err(|error| Failure::new(Exit::Failed, format!("shard {}: epoll: {error}", start.shard)))?;
     let api = Api::new(shard);
     let full: Rc<[u8]> = api.too_many_connections().into();
-    let shared =
-        Rc::new(Shared { service: api, connections: Rc::new(Connections::default()), pool: Pool::default() });
+    let shared = Rc::new(Shared {
+        service: api,
+        connections: Rc::new(Connections::default()),
+        pool: Pool::default(),
+        readiness,
+    });
     let connections_max = start.config.max_connections.div_ceil(start.shards);
     for socket in &start.listeners {
         let socket = socket.try_clone().expect("a listening socket can be duplicated");
@@ -163,7 +170,8 @@ fn serve(start: &ShardStart, shard: Rc<Shard>) -> Rc<Shared<Api>> {
         glommio::spawn_local(accepting).detach();
     }
     glommio::spawn_local(sweep_loop(shared.clone())).detach();
-    shared
+    glommio::spawn_local(shared.readiness.clone().run()).detach();
+    Ok(shared)
 }
 
 async fn sweep_loop(shared: Rc<Shared<Api>>) {

@@ -2,7 +2,7 @@
 //!
 //! A fresh megabyte costs hundreds of page faults, so commit buffers circulate: open commit -> write in flight -> cache ->
 //! pool -> open commit. The executor's buffer type writes its whole length and can only shrink, so a prefix is written
-//! through a shortened alias (see `AlignedBuffer::prefix`); the buffer itself keeps its capacity.
+//! through a shortened alias (see [`AlignedBuffer::prefix`]); the buffer itself keeps its capacity.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
@@ -152,8 +152,9 @@ mod tests {
     #[test]
     fn a_dropped_prefix_keeps_the_memory() {
         let buffer = Rc::new(AlignedBuffer::new(BLOCK_BYTES));
-        // It owns nothing that a drop gives back: that is the point.
-        let _ = AlignedBuffer::prefix(&buffer, BLOCK_BYTES);
+        {
+            let _prefix = AlignedBuffer::prefix(&buffer, BLOCK_BYTES);
+        }
         assert_eq!(Rc::strong_count(&buffer), 2, "the kernel may still read it");
     }
 

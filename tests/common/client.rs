@@ -7,6 +7,10 @@ use serde_json::Value;
 
 use super::server::{PATIENCE, Server};
 
+/// The connection ended within an answer, as it does when the server is killed.
+#[derive(Debug)]
+pub struct Cut;
+
 /// A connection with what has been read from it and not yet used.
 pub struct Connection {
     socket: TcpStream,
@@ -63,7 +67,12 @@ impl Connection {
 
     /// The answer to a request of this method, or nothing if the connection ends cleanly or is reset before it.
     pub fn try_read_response(&mut self, method: &str) -> Option<Response> {
-        let mut response = self.read_head()?;
+        self.read_response_or_cut(method).expect("an answer comes whole or not at all")
+    }
+
+    /// The answer to a request of this method, nothing if the connection ends before it, or `Cut` if within it.
+    pub fn read_response_or_cut(&mut self, method: &str) -> Result<Option<Response>, Cut> {
+        let Some(mut response) = self.read_head_or_cut()? else { return Ok(None) };
         let chunked = response.header("transfer-encoding").is_some();
         let length = response
             .header("content-length")
@@ -72,11 +81,11 @@ impl Connection {
         if method == "HEAD" || response.status / 100 == 1 || matches!(response.status, 204 | 304) {
             assert!(response.status == 200 || length.unwrap_or(0) == 0 || method == "HEAD", "{response:?}");
         } else if chunked {
-            while let Some(chunk) = self.read_chunk() {
+            while let Some(chunk) = self.read_chunk_or_cut()? {
                 response.body.extend_from_slice(&chunk);
             }
         } else if let Some(length) = length {
-            response.body = self.take(length);
+            response.body = self.take(length)?;
         } else {
             self.read_to_end(&mut response.body);
         }
@@ -84,11 +93,15 @@ impl Connection {
         if !self.foreign && response.status >= 200 {
             response.check();
         }
-        Some(response)
+        Ok(Some(response))
     }
 
     /// The head of an answer; nothing if the connection ends before its first byte.
     pub fn read_head(&mut self) -> Option<Response> {
+        self.read_head_or_cut().expect("a head comes whole or not at all")
+    }
+
+    fn read_head_or_cut(&mut self) -> Result<Option<Response>, Cut> {
         let mut searched = 0;
         let end = loop {
             if let Some(found) = find(&self.unread[searched..], b"\r\n\r\n") {
@@ -96,32 +109,30 @@ impl Connection {
             }
             searched = self.unread.len().saturating_sub(3);
             if !self.fill() {
-                let left = String::from_utf8_lossy(&self.unread);
-                assert!(self.unread.is_empty(), "the connection ended within a head: {left}");
-                return None;
+                return if self.unread.is_empty() { Ok(None) } else { Err(Cut) };
             }
         };
-        let head = self.take(end + 4);
-        Some(Response::parse(&head[..end]))
+        let head = self.take(end + 4)?;
+        Ok(Some(Response::parse(&head[..end])))
     }
 
     /// The next chunk of a chunked body; nothing at its end.
-    pub fn read_chunk(&mut self) -> Option<Vec<u8>> {
-        let line = self.read_line();
+    fn read_chunk_or_cut(&mut self) -> Result<Option<Vec<u8>>, Cut> {
+        let line = self.read_line()?;
         let size = usize::from_str_radix(&line, 16).unwrap_or_else(|_| panic!("chunk size {line:?}"));
-        let chunk = self.take(size);
-        assert_eq!(self.read_line(), "", "a chunk ends with CRLF");
-        (size > 0).then_some(chunk)
+        let chunk = self.take(size)?;
+        assert_eq!(self.read_line()?, "", "a chunk ends with CRLF");
+        Ok((size > 0).then_some(chunk))
     }
 
-    /// The next chunk, or nothing if the body or the connection ends; `Err` tells a cut within a chunk.
-    pub fn try_read_chunk(&mut self) -> Result<Option<Vec<u8>>, ()> {
+    /// The next chunk, or nothing if the body or the connection ends; `Cut` tells an end within a chunk.
+    pub fn try_read_chunk(&mut self) -> Result<Option<Vec<u8>>, Cut> {
         while find(&self.unread, b"\r\n").is_none() {
             if !self.fill() {
-                return if self.unread.is_empty() { Ok(None) } else { Err(()) };
+                return if self.unread.is_empty() { Ok(None) } else { Err(Cut) };
             }
         }
-        Ok(self.read_chunk())
+        self.read_chunk_or_cut()
     }
 
     /// Whether the server closes the connection without sending anything more.
@@ -139,23 +150,27 @@ impl Connection {
         assert!(silent && self.unread.is_empty(), "expected silence: {result:?}, {:?}", self.unread);
     }
 
-    fn read_line(&mut self) -> String {
+    fn read_line(&mut self) -> Result<String, Cut> {
         loop {
             if let Some(end) = find(&self.unread, b"\r\n") {
-                let mut line = self.take(end + 2);
+                let mut line = self.take(end + 2)?;
                 line.truncate(end);
-                return String::from_utf8(line).expect("a line is text");
+                return Ok(String::from_utf8(line).expect("a line is text"));
             }
-            assert!(self.fill(), "the connection ended within a line");
+            if !self.fill() {
+                return Err(Cut);
+            }
         }
     }
 
-    fn take(&mut self, count: usize) -> Vec<u8> {
+    fn take(&mut self, count: usize) -> Result<Vec<u8>, Cut> {
         while self.unread.len() < count {
-            assert!(self.fill(), "the connection ended after {} of {count} bytes", self.unread.len());
+            if !self.fill() {
+                return Err(Cut);
+            }
         }
         let rest = self.unread.split_off(count);
-        std::mem::replace(&mut self.unread, rest)
+        Ok(std::mem::replace(&mut self.unread, rest))
     }
 
     fn read_to_end(&mut self, out: &mut Vec<u8>) {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::client::{Connection, Request, Response};
+use super::client::{Connection, Cut, Request, Response};
 use super::server::Server;
 
 /// One event.
@@ -90,7 +90,7 @@ impl Events {
                     );
                     return None;
                 }
-                Err(()) => panic!("the connection was cut within a chunk"),
+                Err(Cut) => panic!("the connection was cut within a chunk"),
             }
         }
     }

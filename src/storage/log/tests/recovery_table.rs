@@ -330,9 +330,9 @@ fn s14_an_unreadable_block_is_never_the_end_of_the_log() {
 #[test]
 fn c2_c3_the_last_commit_is_cut_if_nothing_follows_it() {
     run(async {
-        type Damage = fn(&mut [u8]);
         // What the crash left of the last commit, and whether anything of it is seen.
         let block = BLOCK_BYTES;
+        type Damage = fn(&mut [u8]);
         let damages: [(&str, Damage, bool); 6] = [
             ("all zeros", |commit| commit.fill(0), false),
             ("first block missing", |commit| commit[..BLOCK_BYTES].fill(0), true),
