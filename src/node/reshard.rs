@@ -133,11 +133,14 @@ fn switch(
     Ok(to)
 }
 
+/// Segments of one log, each with its first sequence number.
+type Segments<'a> = &'a [(Listed, u64)];
+
 /// The segments that shard `shard` of `shards` begins with, in the order of replay, each with an old shard that lists it.
 fn inherited(shard: usize, shards: usize, retired: &[Retired]) -> Vec<(usize, &Listed)> {
     let new = shard::owned(shard, shards);
     // By first sequence number; several old shards may list a log that they inherited.
-    let mut logs: BTreeMap<(u64, u64), (usize, &[(Listed, u64)])> = BTreeMap::new();
+    let mut logs: BTreeMap<(u64, u64), (usize, Segments<'_>)> = BTreeMap::new();
     let olds = retired.len();
     for (old, retired) in retired.iter().enumerate() {
         let range = shard::owned(old, olds);

@@ -61,10 +61,6 @@ pub trait Store {
 }
 
 /// An open file.
-#[expect(
-    clippy::len_without_is_empty,
-    reason = "the log asks how long a file is, never whether it has bytes"
-)]
 pub trait File {
     /// Reads `len` bytes at `position`; fewer only at the end of the file.
     fn read_at(&self, position: u64, len: usize) -> LocalFuture<'_, io::Result<ReadBytes>>;
