@@ -19,7 +19,7 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Directory that holds everything durable.
     pub data_dir: PathBuf,
-    /// Number of shards; by default one per core that the process may use.
+    /// Number of shards; by default as many as the directory has, for a new one one per core that the process may use.
     pub shards: Option<usize>,
     /// Cores to pin shards to, in shard order.
     pub cpus: Option<Vec<usize>>,

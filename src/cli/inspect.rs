@@ -10,6 +10,7 @@ use clap::Args;
 use super::offline::{self, Target};
 use crate::node::exit::{Exit, Failure};
 use crate::node::manifest::Manifest;
+use crate::shard;
 use crate::storage::codec::Entry;
 use crate::storage::event::Event;
 use crate::storage::inspect::{Row, Totals, Walk, lineage_of, size, write_json, write_text};
@@ -67,8 +68,12 @@ fn inspect(options: &Options, out: &mut dyn Write) -> Result<(), Failure> {
         write_manifest(options, manifest, out).map_err(io_failure)?;
     }
     let mut shown = HashSet::new();
+    let mut shard = 0;
     let mut sink = |row: &Row<'_>| {
-        if !is_wanted(options, row, &mut shown) {
+        if let (Row::Log { path, .. }, Target::DataDir(_, logs)) = (row, &target) {
+            shard = logs.iter().position(|log| log == path).unwrap_or(shard);
+        }
+        if !is_wanted(options, row, &mut shown) || belongs_elsewhere(&target, shard, row) {
             return Ok(());
         }
         if options.json { write_json(out, row) } else { write_text(out, row) }
@@ -102,6 +107,13 @@ fn is_wanted(options: &Options, row: &Row<'_>, shown: &mut HashSet<u64>) -> bool
         Row::Stream(stream) => options.stream.as_ref().is_none_or(|key| stream.key == key.as_bytes()),
         _ => true,
     }
+}
+
+/// Whether a row shows a stream of another shard: where the number of shards has changed, a log holds earlier parts of them,
+/// and what it knows of them is out of date.
+fn belongs_elsewhere(target: &Target, shard: usize, row: &Row<'_>) -> bool {
+    let (Target::DataDir(manifest, _), Row::Stream(stream)) = (target, row) else { return false };
+    shard::owner(stream.placement, manifest.shards()) != shard
 }
 
 fn write_manifest(options: &Options, manifest: &Manifest, out: &mut dyn Write) -> io::Result<()> {

@@ -23,7 +23,7 @@ use crate::shard::table::{Stamp, Table, Target};
 use crate::shard::{self, Parts, Shard};
 use crate::storage::device::DirectStore;
 use crate::storage::event::{Event, EventContext};
-use crate::storage::log::{self, Log, LogOptions, OpenError};
+use crate::storage::log::{self, Log, LogOptions};
 
 /// How often deadlines of connections are looked at, and the coarse clock moves.
 const SWEEP: Duration = Duration::from_millis(250);
@@ -134,7 +134,7 @@ async fn open_log(start: &ShardStart) -> Result<(Log, Table, Report), Failure> {
     let mut replay =
         Replay { start, table: Table::recovering(), buckets: BTreeMap::new(), last_ticket: 0, problem: None };
     let opened = Log::open(store, options, &mut |event, context| replay.visit(event, context)).await;
-    let (log, recovered) = opened.map_err(|error| unusable(start, &error))?;
+    let (log, recovered) = opened.map_err(|error| Failure::of_log(&start.log_dir, &error))?;
     if let Some(problem) = replay.problem {
         return Err(Failure::new(Exit::Damaged, format!("{}: {problem}", start.log_dir.display())));
     }
@@ -149,14 +149,6 @@ async fn open_log(start: &ShardStart) -> Result<(Log, Table, Report), Failure> {
         torn_bytes: recovered.torn.map_or(0, |torn| torn.bytes),
     };
     Ok((log, table, report))
-}
-
-fn unusable(start: &ShardStart, error: &OpenError) -> Failure {
-    let exit = match error {
-        OpenError::Damaged { .. } => Exit::Damaged,
-        _ => Exit::DataDir,
-    };
-    Failure::new(exit, format!("{}: {error}", start.log_dir.display()))
 }
 
 /// Starts accepting connections.

@@ -24,9 +24,36 @@ pub const LOCK: &str = "LOCK";
 /// Name of the file of one block that proves direct I/O, and that each shard opens first.
 pub const PROBE: &str = "probe";
 
+const GENERATION_PREFIX: &str = "generation-";
+/// Ends the name of a generation that is being removed: its files may be gone already.
+const REMOVED_SUFFIX: &str = ".removed";
+
 /// Directory of one generation of logs.
 pub fn generation_dir(data_dir: &Path, generation: u64) -> PathBuf {
-    data_dir.join(format!("generation-{generation:06}"))
+    data_dir.join(format!("{GENERATION_PREFIX}{generation:06}"))
+}
+
+/// What the directory of a generation is called while it is removed.
+pub fn removed_dir(data_dir: &Path, generation: u64) -> PathBuf {
+    data_dir.join(format!("{GENERATION_PREFIX}{generation:06}{REMOVED_SUFFIX}"))
+}
+
+/// The generations that have a directory, and those that have one under its name for removal.
+pub fn generations(data_dir: &Path) -> io::Result<(Vec<u64>, Vec<u64>)> {
+    let (mut there, mut removed) = (Vec::new(), Vec::new());
+    for entry in fs::read_dir(data_dir)? {
+        let name = entry?.file_name();
+        // Any other name is none of ours.
+        let Some(name) = name.to_str().and_then(|name| name.strip_prefix(GENERATION_PREFIX)) else {
+            continue;
+        };
+        let (digits, found) = match name.strip_suffix(REMOVED_SUFFIX) {
+            Some(digits) => (digits, &mut removed),
+            None => (name, &mut there),
+        };
+        found.extend(digits.parse::<u64>());
+    }
+    Ok((there, removed))
 }
 
 /// Directory of one shard's log.
@@ -145,7 +172,7 @@ fn io_failure(path: &Path, what: &str, error: &io::Error) -> Failure {
 pub fn holds_logs(data_dir: &Path) -> io::Result<bool> {
     for generation in fs::read_dir(data_dir)? {
         let generation = generation?;
-        if !generation.file_name().as_encoded_bytes().starts_with(b"generation-") {
+        if !generation.file_name().as_encoded_bytes().starts_with(GENERATION_PREFIX.as_bytes()) {
             continue;
         }
         for shard in fs::read_dir(generation.path())? {

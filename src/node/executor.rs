@@ -73,7 +73,7 @@ pub fn spawn(
         let mut notice = EndNotice { tell: tell.clone(), outcome: None };
         let shard = start.shard;
         let nudge = plan.nudge.clone();
-        notice.outcome = Some(match make(&plan) {
+        notice.outcome = Some(match make(plan.core, plan.ring_depth, FIRST_PREEMPT_TIMER) {
             Ok(executor) => executor.run(async move {
                 plan.nudge.answer();
                 let queue = glommio::executor().create_task_queue(
@@ -92,6 +92,35 @@ pub fn spawn(
     })
 }
 
+/// Runs `work` on an executor of its own and returns what it returns: for work on files before the shards start.
+pub fn run_aside<T: Send, F: Future<Output = T>>(
+    name: &str,
+    probe: &Path,
+    work: impl FnOnce() -> F + Send,
+) -> Result<T, Failure> {
+    /// So long that it never expires: nothing else waits for a turn, and a task that gives way when there is nobody to
+    /// give way to may be slept on (see `node::nudge`).
+    const PREEMPT_TIMER: Duration = Duration::from_secs(24 * 3600);
+    const RING_DEPTH: usize = 128;
+    let failed = |why: String| Failure::new(Exit::Failed, format!("{name}: {why}"));
+    let run = || {
+        let made = make(None, RING_DEPTH, PREEMPT_TIMER);
+        let executor = made.map_err(|error| failed(format!("no executor: {error}")))?;
+        executor.run(async {
+            open_probe(probe).await?;
+            let result = work().await;
+            // So that closes which were only queued reach the kernel.
+            Timer::new(Duration::from_millis(1)).await;
+            Ok(result)
+        })
+    };
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, run);
+        let thread = thread.map_err(|error| failed(format!("no thread: {error}")))?;
+        thread.join().unwrap_or_else(|_| Err(failed("ended in a panic".to_owned())))
+    })
+}
+
 /// What runs in the shard's task queue, from the first file to the last close.
 async fn serve(start: ShardStart, probe: PathBuf, tell: impl Fn(Notice)) -> Result<(), Failure> {
     open_probe(&probe).await?;
@@ -104,12 +133,12 @@ async fn serve(start: ShardStart, probe: PathBuf, tell: impl Fn(Notice)) -> Resu
 }
 
 /// Makes the executor; waits for locked memory that is being given back.
-fn make(plan: &ExecutorPlan) -> io::Result<LocalExecutor> {
+fn make(core: Option<usize>, ring_depth: usize, preempt_timer: Duration) -> io::Result<LocalExecutor> {
     preflight::patiently(|| {
-        let placement = plan.core.map_or(Placement::Unbound, Placement::Fixed);
+        let placement = core.map_or(Placement::Unbound, Placement::Fixed);
         let made = LocalExecutorBuilder::new(placement)
-            .preempt_timer(FIRST_PREEMPT_TIMER)
-            .ring_depth(plan.ring_depth)
+            .preempt_timer(preempt_timer)
+            .ring_depth(ring_depth)
             .io_memory(preflight::IO_MEMORY_BYTES)
             .blocking_thread_pool_placement(PoolPlacement::Unbound(1))
             .make();

@@ -1,6 +1,10 @@
 //! Why the process ends, as an exit code: one table, for people and for service managers.
 
+use std::path::Path;
 use std::process::ExitCode;
+
+use crate::storage::log::OpenError;
+use crate::storage::segment_list::ListError;
 
 /// Exit codes of `thalweg serve`. Numbers are part of the interface: they never change their meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,5 +63,15 @@ impl Failure {
     /// A failure with a code of the table.
     pub fn new(exit: Exit, message: impl Into<String>) -> Failure {
         Failure { code: exit.code(), message: message.into() }
+    }
+
+    /// Why the log in `dir` does not open.
+    pub fn of_log(dir: &Path, error: &OpenError) -> Failure {
+        let exit = match error {
+            OpenError::Damaged { .. } | OpenError::List(ListError::Damaged { .. }) => Exit::Damaged,
+            OpenError::Newer { .. } | OpenError::List(ListError::Newer { .. }) => Exit::NewerFormat,
+            OpenError::Io { .. } | OpenError::List(ListError::Io { .. }) => Exit::DataDir,
+        };
+        Failure::new(exit, format!("{}: {error}", dir.display()))
     }
 }

@@ -12,5 +12,6 @@ pub mod listen;
 pub mod manifest;
 pub mod nudge;
 pub mod preflight;
+pub mod reshard;
 pub mod serve;
 pub mod signals;

@@ -31,9 +31,11 @@ use crate::node::listen::{self, Listeners};
 use crate::node::manifest::{Manifest, ManifestError};
 use crate::node::nudge::{self, Nudge};
 use crate::node::preflight::{self, SmallPages};
+use crate::node::reshard;
 use crate::node::signals;
 use crate::shard::lineage::Lineages;
 use crate::shard::mail::{BucketRecord, Mail, Mailboxes, Report, ShardStart};
+use crate::storage::file_name;
 
 /// Everything the coordinator hears.
 enum Event {
@@ -57,8 +59,8 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
     let lock = data_dir::open(&config.data_dir)?;
     config.data_dir = config.data_dir.canonicalize().unwrap_or(config.data_dir);
     data_dir::prove_direct_io(&config.data_dir)?;
-    let manifest = open_manifest(&config)?;
-    let shards = manifest.shards();
+    let found = load_manifest(&config.data_dir)?;
+    let shards = shards_wanted(&config, found.as_ref())?;
     let core_plan = cores::plan(shards, config.cpus.as_deref())?;
     let ring_depth = preflight::ring_depth(shards)?;
     let connections = preflight::connections(config.max_connections, shards);
@@ -68,6 +70,8 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
     }
     let listeners = listen::listen(config.listen, shards, config.shard_ports)?;
     let address = listeners.address;
+    // After everything that may refuse the start for other reasons.
+    let manifest = lay_out(&config, found, shards)?;
     let (mut node, events) = Node::new(config, manifest)?;
     node.spawn_all(listeners, &core_plan, ring_depth)?;
     let mut outcome = node.start(&events, small_pages);
@@ -85,27 +89,58 @@ fn warn(message: &str) {
     eprintln!("thalweg: {message}");
 }
 
-/// Loads the manifest, or makes one for an empty directory.
-fn open_manifest(config: &Config) -> Result<Manifest, Failure> {
-    let dir = &config.data_dir;
-    let wanted = config.shards.or(config.cpus.as_ref().map(Vec::len));
-    let manifest = Manifest::load(dir).map_err(|error| unusable(dir, &error))?;
-    let Some(manifest) = manifest else {
-        return create_layout(dir, wanted.unwrap_or_else(cores::default_shards));
-    };
-    let shards = manifest.shards();
-    if let Some(wanted) = wanted.filter(|wanted| *wanted != shards) {
-        let message = format!("{} is laid out for {shards} shards, not for {wanted}", dir.display());
-        return Err(Failure::new(Exit::Usage, message));
-    }
-    for shard in 0..shards {
+/// What the data directory says of itself; `None` if it is a new one. What interrupted starts left in it is removed.
+fn load_manifest(dir: &Path) -> Result<Option<Manifest>, Failure> {
+    let Some(manifest) = Manifest::load(dir).map_err(|error| unusable(dir, &error))? else { return Ok(None) };
+    for shard in 0..manifest.shards() {
         let log_dir = data_dir::shard_dir(dir, manifest.generation, shard);
-        if !log_dir.is_dir() {
-            let message = format!("{} is missing; MANIFEST counts on it", log_dir.display());
+        // The logs of the first generation make their lists when they are opened first.
+        let needed = if manifest.generation > 1 { log_dir.join(file_name::LIST) } else { log_dir };
+        if !needed.exists() {
+            let message = format!("{} is missing; MANIFEST counts on it", needed.display());
             return Err(Failure::new(Exit::Damaged, message));
         }
     }
-    Ok(manifest)
+    match reshard::remove_others(dir, manifest.generation) {
+        Err(failure) if failure.code == Exit::Damaged.code() => return Err(failure),
+        // What cannot be removed is in nobody's way but that of the next change.
+        Err(failure) => warn(&failure.message),
+        Ok(()) => {}
+    }
+    Ok(Some(manifest))
+}
+
+/// How many shards to run. An existing directory keeps its number unless another one is asked for.
+fn shards_wanted(config: &Config, found: Option<&Manifest>) -> Result<usize, Failure> {
+    let listed = config.cpus.as_ref().map(Vec::len);
+    let Some(found) = found.map(Manifest::shards) else {
+        return Ok(config.shards.or(listed).unwrap_or_else(cores::default_shards));
+    };
+    match (config.shards, listed) {
+        (Some(shards), _) => Ok(shards),
+        (None, Some(listed)) if listed != found => {
+            let dir = config.data_dir.display();
+            let message = format!(
+                "{dir} has {found} shards and --cpus names {listed} cores; to change it, say --shards {listed}"
+            );
+            Err(Failure::new(Exit::Usage, message))
+        }
+        (None, _) => Ok(found),
+    }
+}
+
+/// Brings the data directory to `shards` shards: a new one, one that has them, one that had another number.
+fn lay_out(config: &Config, found: Option<Manifest>, shards: usize) -> Result<Manifest, Failure> {
+    let dir = &config.data_dir;
+    let Some(manifest) = found else { return create_layout(dir, shards) };
+    if manifest.shards() == shards {
+        return Ok(manifest);
+    }
+    let before = manifest.shards();
+    let changed = reshard::change(dir, &manifest, shards, config.segment_bytes)?;
+    changed.notes.iter().for_each(|note| warn(note));
+    warn(&format!("{} changed from {before} to {shards} shards", dir.display()));
+    Ok(changed.manifest)
 }
 
 /// Lays out an empty data directory. `MANIFEST` comes last: without it there is nothing to lose.

@@ -15,6 +15,7 @@ pub mod stream;
 pub mod table;
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -418,4 +419,34 @@ pub fn placement(key: &[u8], seed: u64) -> u64 {
 /// The shard, of `shards`, that a placement hash belongs to.
 pub fn owner(hash: u64, shards: usize) -> usize {
     (((hash >> 32) * shards as u64) >> 32) as usize
+}
+
+/// What [`owner`] looks at, the upper half of a placement hash, of everything that a shard owns. The ranges of all shards
+/// lie side by side, so two layouts of different numbers of shards overlap in few places.
+pub fn owned(shard: usize, shards: usize) -> Range<u64> {
+    let first = |shard: usize| ((shard as u64) << 32).div_ceil(shards as u64);
+    first(shard)..first(shard + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_shard_owns_is_what_leads_to_it() {
+        for shards in [1, 2, 3, 5, 7, 8, 100, 255, 256] {
+            let mut end = 0;
+            for shard in 0..shards {
+                let range = owned(shard, shards);
+                assert_eq!(range.start, end, "shard {shard} of {shards} begins where the one before ends");
+                end = range.end;
+                for upper in [range.start, range.end - 1] {
+                    for lower in [0, u64::from(u32::MAX)] {
+                        assert_eq!(owner(upper << 32 | lower, shards), shard, "{upper} of {shards}");
+                    }
+                }
+            }
+            assert_eq!(end, 1 << 32, "{shards} shards own everything");
+        }
+    }
 }

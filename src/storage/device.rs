@@ -220,7 +220,8 @@ impl Store for DirectStore {
     }
 }
 
-fn available_bytes(dir: &Path) -> io::Result<u64> {
+/// Bytes that an ordinary user may still allocate on the file system of `dir`.
+pub fn available_bytes(dir: &Path) -> io::Result<u64> {
     use std::os::unix::ffi::OsStrExt;
     let path = std::ffi::CString::new(dir.as_os_str().as_bytes())?;
     let mut stat = std::mem::MaybeUninit::<libc::statvfs>::uninit();

@@ -8,6 +8,8 @@ pub const LIST_ASIDE: &str = "segments.new";
 const SEGMENT_PREFIX: &str = "segment-";
 const SEGMENT_SUFFIX: &str = ".log";
 const SEGMENT_DIGITS: usize = 10;
+/// Between the number and the id of the log, where that is another one.
+const INHERITED: &str = "-of-";
 
 /// Name of segment `number`: `segment-0000000001.log`.
 pub fn segment(number: u32) -> String {
@@ -16,7 +18,7 @@ pub fn segment(number: u32) -> String {
 
 /// Name of segment `number` of another log, linked into this one: `segment-0000000001-of-7.log`.
 pub fn inherited_segment(number: u32, log_id: u64) -> String {
-    format!("{SEGMENT_PREFIX}{number:0width$}-of-{log_id}{SEGMENT_SUFFIX}", width = SEGMENT_DIGITS)
+    format!("{SEGMENT_PREFIX}{number:0width$}{INHERITED}{log_id}{SEGMENT_SUFFIX}", width = SEGMENT_DIGITS)
 }
 
 /// Whether `name` is a segment's, own or inherited (listed or not).
@@ -25,12 +27,17 @@ pub fn is_segment(name: &str) -> bool {
     else {
         return false;
     };
-    let (number, log_id) = match middle.split_once("-of-") {
+    let (number, log_id) = match middle.split_once(INHERITED) {
         Some((number, log_id)) => (number, Some(log_id)),
         None => (middle, None),
     };
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     number.len() == SEGMENT_DIGITS && digits(number) && log_id.is_none_or(digits)
+}
+
+/// Whether `name` is that of a segment which the log of its directory wrote itself.
+pub fn is_own_segment(name: &str) -> bool {
+    is_segment(name) && !name.contains(INHERITED)
 }
 
 #[cfg(test)]
@@ -44,6 +51,8 @@ mod tests {
         for name in [segment(1), segment(u32::MAX), inherited_segment(3, u64::MAX)] {
             assert!(is_segment(&name), "{name}");
         }
+        assert!(is_own_segment(&segment(1)) && !is_own_segment(&inherited_segment(1, 7)));
+        assert!(!is_own_segment(LIST));
         for name in
             ["segments", "segments.new", "segment-1.log", "segment-00000000x1.log", "segment-0000000001.log~"]
         {

@@ -34,7 +34,7 @@ use crate::storage::segment_table::SegmentTable;
 use crate::storage::waiters::{RoomWaiters, TicketWaiters};
 
 pub use crate::storage::reader::{Piece, ReadError};
-pub use crate::storage::recovered::{OpenError, Recovered, TornTail};
+pub use crate::storage::recovered::{OpenError, Recovered, Retired, TornTail};
 
 /// When a commit counts as durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,6 +196,12 @@ impl Log {
     ) -> Result<(Log, Recovered), OpenError> {
         let (inner, recovered) = recovery::open(store, options, visit).await?;
         Ok((Log { inner: Rc::new(inner) }, recovered))
+    }
+
+    /// Ends the log in `store` for good: it is checked as [`Log::open`] would, and every segment that is not sealed gets its
+    /// footer. What is returned never changes again, and may be linked into the directories of other logs.
+    pub async fn retire(store: Rc<dyn Store>, log_id: u64) -> Result<Retired, OpenError> {
+        recovery::retire(store, log_id).await
     }
 
     /// Starts the commit loop and the background work, as detached tasks of this executor. Call it once.

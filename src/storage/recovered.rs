@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::storage::scan::StopReason;
-use crate::storage::segment_list::ListError;
+use crate::storage::segment_list::{ListError, Listed};
 
 /// Why a log does not open.
 #[derive(Debug, thiserror::Error)]
@@ -68,5 +68,16 @@ pub struct Recovered {
     /// Highest lineage id ever created in the log, as far as the log knows.
     pub highest_lineage: u64,
     /// The torn last commit, if there was one.
+    pub torn: Option<TornTail>,
+}
+
+/// What is left of a log that was ended for good.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Retired {
+    /// Its segments in the order of replay, inherited ones first, each with its first sequence number. All are sealed.
+    pub segments: Vec<(Listed, u64)>,
+    /// Highest lineage id ever created in the log, as far as the log knows.
+    pub lineage: u64,
+    /// The torn last commit, if there was one: it is cut.
     pub torn: Option<TornTail>,
 }

@@ -31,6 +31,10 @@ use crate::storage::segment_list::{Listed, SegmentList};
 use crate::storage::segment_table::{Segment, SegmentTable};
 use crate::storage::waiters::{RoomWaiters, TicketWaiters};
 
+mod retire;
+
+pub(super) use retire::retire;
+
 /// Bytes of zeros at the start of a new log's first segment, which nobody could make ahead.
 const FIRST_ZEROS_BYTES: u64 = 64 * 1024 * 1024;
 
@@ -42,25 +46,9 @@ pub(super) async fn open(
     options: LogOptions,
     visit: &mut Visit<'_>,
 ) -> Result<(Inner, Recovered), OpenError> {
-    let list = match SegmentList::read(&*store).await? {
-        Some(list) => list,
-        None => {
-            refuse_orphans(&*store).await?;
-            SegmentList::default()
-        }
-    };
+    let list = read_list(&*store).await?;
     remove_garbage(&*store, &list).await?;
-    let mut recovery = Recovery {
-        store: &*store,
-        options: &options,
-        table: SegmentTable::default(),
-        recovered: Recovered { highest_lineage: list.lineage, ..Recovered::default() },
-        last_time_ms: 0,
-        epoch: 0,
-        active: None,
-        marked: true,
-        seals: VecDeque::new(),
-    };
+    let mut recovery = Recovery::new(&*store, &options, list.lineage);
     let unused = recovery.open_segments(&list).await?;
     recovery.replay(visit).await?;
     let Recovery { table, recovered, last_time_ms, epoch, active, marked, seals, .. } = recovery;
@@ -101,6 +89,17 @@ pub(super) async fn open(
         stop: Signal::default(),
     };
     Ok((inner, recovered))
+}
+
+/// The list of the log; an empty one if the log has not begun.
+async fn read_list(store: &dyn Store) -> Result<SegmentList, OpenError> {
+    match SegmentList::read(store).await? {
+        Some(list) => Ok(list),
+        None => {
+            refuse_orphans(store).await?;
+            Ok(SegmentList::default())
+        }
+    }
 }
 
 /// Without a list there must be no commits: a segment gets its header only after it is listed.
@@ -186,7 +185,21 @@ struct Scanned {
     footer: FooterBuilder,
 }
 
-impl Recovery<'_> {
+impl<'a> Recovery<'a> {
+    fn new(store: &'a dyn Store, options: &'a LogOptions, highest_lineage: u64) -> Recovery<'a> {
+        Recovery {
+            store,
+            options,
+            table: SegmentTable::default(),
+            recovered: Recovered { highest_lineage, ..Recovered::default() },
+            last_time_ms: 0,
+            epoch: 0,
+            active: None,
+            marked: true,
+            seals: VecDeque::new(),
+        }
+    }
+
     /// Opens every listed segment that has begun. Returns this log's segment that has not: its last one at most.
     async fn open_segments(&mut self, list: &SegmentList) -> Result<Option<(Listed, u64)>, OpenError> {
         let mut unused = None;

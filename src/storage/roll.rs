@@ -24,6 +24,7 @@ use crate::storage::file_name;
 use crate::storage::footer::FooterBuilder;
 use crate::storage::log::Inner;
 use crate::storage::segment_list::{Listed, SegmentList};
+use crate::storage::segment_table::Segment;
 
 /// Bytes of zeros written at a time: small, so that a commit never waits long behind them.
 const ZEROS_BYTES: usize = 256 * 1024;
@@ -135,10 +136,10 @@ async fn run(inner: &Inner) {
     while !inner.latched.get() {
         let job = roller.seals.borrow_mut().pop_front();
         if let Some(job) = job {
-            let segment = job.segment;
-            if let Err(error) = seal(inner, job).await {
-                let name = inner.table.borrow().get(segment).listed.name.clone();
-                inner.latch(format!("{}: writing the footer: {error}", inner.store.path_of(&name)));
+            let segment = Rc::clone(inner.table.borrow().get(job.segment));
+            if let Err(error) = seal(&segment, job.footer).await {
+                let path = inner.store.path_of(&segment.listed.name);
+                inner.latch(format!("{path}: writing the footer: {error}"));
             }
         } else if inner.stopping.get() {
             return;
@@ -264,10 +265,9 @@ thread_local! {
     };
 }
 
-/// Writes the footer and the trailer of a segment that is complete.
-async fn seal(inner: &Inner, job: SealJob) -> io::Result<()> {
-    let segment = Rc::clone(inner.table.borrow().get(job.segment));
-    let (pages, trailer) = job.footer.finish();
+/// Writes the footer and the trailer of a segment that is complete. Its file must be open for writing.
+pub(super) async fn seal(segment: &Segment, footer: FooterBuilder) -> io::Result<()> {
+    let (pages, trailer) = footer.finish();
     let end = segment.header.segment_bytes - BLOCK_BYTES as u64;
     let footer_end = trailer.footer_position + pages.len() as u64;
     assert!(footer_end <= end, "footer up to {footer_end} reaches into the trailer at {end}");

@@ -10,6 +10,8 @@ use super::super::event::{Appended, Event, EventContext, Part, Payload, StreamCr
 pub struct Stream {
     /// Lineage id.
     pub lineage: u64,
+    /// Hash that decides its shard.
+    pub placement: u64,
     /// Full key.
     pub key: Vec<u8>,
     /// Content type.
@@ -74,6 +76,7 @@ impl Streams {
     fn create(&mut self, created: &StreamCreated<'_>, context: EventContext) -> Option<String> {
         let stream = Stream {
             lineage: created.lineage,
+            placement: created.placement,
             key: created.key.to_vec(),
             content_type: created.content_type.to_vec(),
             created_ms: context.time_ms,

@@ -46,7 +46,7 @@ async fn workload(
 }
 
 /// Reopens what the crash left, checks it, goes on, and checks again.
-async fn survives(
+pub(super) async fn survives(
     store: &SimulatedStore,
     staged: &[(super::harness::Seen, Vec<u8>)],
     acknowledged: u64,

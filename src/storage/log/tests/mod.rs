@@ -4,6 +4,7 @@ mod commits;
 mod crash;
 mod faults;
 mod harness;
+mod inherited;
 mod reads;
 mod recovery_table;
 mod throughput;
