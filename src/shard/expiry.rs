@@ -20,6 +20,14 @@ pub fn deadline_ms(lifetime: &Lifetime) -> Option<u64> {
     }
 }
 
+/// When the use by live readers must be recorded next; `None` if uses do not count. Well before the tenth of the window after
+/// which a use is to be in the log, for it takes a moment to get there.
+pub fn renewal_due_ms(lifetime: &Lifetime) -> Option<u64> {
+    let expiry = Expiry::from_parts(lifetime.ttl_seconds, lifetime.expires_at_ms);
+    let due_ms = expiry.renewal_due_ms(lifetime.recorded_ms)?;
+    Some(lifetime.recorded_ms + (due_ms - lifetime.recorded_ms) / 2)
+}
+
 /// Whether the stream has expired at `now_ms`. One with a live reader does not, unless its expiry is absolute.
 pub fn is_expired(stream: &Stream, now_ms: u64) -> bool {
     let Some(lifetime) = &stream.lifetime else { return false };

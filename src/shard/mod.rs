@@ -57,6 +57,9 @@ pub struct Shard {
     pub bucket_gate: glommio::sync::Semaphore,
     placement_seed: u64,
     expiry: RefCell<ExpiryQueue>,
+    /// Streams with a time to live that live readers use, by the time at which that must be recorded.
+    renewals: RefCell<ExpiryQueue>,
+    /// One of the two queues above has got something.
     expiry_filled: Signal,
     stopping: Cell<bool>,
     body_bytes_in_flight: Cell<u64>,
@@ -109,6 +112,7 @@ impl Shard {
             bucket_gate: glommio::sync::Semaphore::new(1),
             placement_seed: parts.placement_seed,
             expiry: RefCell::default(),
+            renewals: RefCell::default(),
             expiry_filled: Signal::default(),
             stopping: Cell::new(false),
             body_bytes_in_flight: Cell::new(0),
@@ -170,7 +174,9 @@ impl Shard {
             *place = staged.place;
         }
         let stamp = Stamp { ticket: staged.ticket, time_ms: staged.time_ms };
-        self.table.borrow_mut().apply(&Event::Appended(appended), stamp, Target::Known(stream));
+        let mut table = self.table.borrow_mut();
+        table.apply(&Event::Appended(appended), stamp, Target::Known(stream));
+        note_use(&mut table, stream);
         stamp
     }
 
@@ -181,6 +187,7 @@ impl Shard {
         let stamp = Stamp { ticket: staged.ticket, time_ms: staged.time_ms };
         let mut table = self.table.borrow_mut();
         let id = table.apply(&event, stamp, Target::ByLineage).expect("a create makes a stream");
+        note_use(&mut table, id);
         if created.bucket_generation != 0 {
             self.buckets.borrow_mut().enter(created.key, id);
         }
@@ -243,10 +250,51 @@ impl Shard {
             lifetime.recovered = false;
             expiry.must_record(lifetime.recorded_ms, now_ms)
         };
-        // Without room now, the next use records it: the window grants a tenth of slack.
-        if due && self.room(DELETE_META_BYTES, 0, Class::Append) == Room::Now {
-            let event = Event::Renewed { lineage: id.lineage, used_ms: now_ms };
-            self.stage(&event, Target::Known(id));
+        if due {
+            self.record_use(id, now_ms);
+        }
+    }
+
+    /// Records a use in the log. Without room now, the next use does: the window grants a tenth of slack.
+    fn record_use(&self, id: StreamId, used_ms: u64) {
+        if self.room(DELETE_META_BYTES, 0, Class::Append) == Room::Now {
+            self.stage(&Event::Renewed { lineage: id.lineage, used_ms }, Target::Known(id));
+        }
+    }
+
+    /// Records a use of a stream that has live readers; returns when to do so again (decision 24: expiry never comes early, and a
+    /// stream with a live reader is in use all the time).
+    pub fn renew_or_forget(&self, id: StreamId, now_ms: u64) -> Option<u64> {
+        {
+            let mut table = self.table.borrow_mut();
+            let stream = table.get_mut(id).filter(|stream| stream.deleted_ticket.is_none())?;
+            let is_used = stream.has_readers();
+            let lifetime = stream.lifetime.as_deref_mut()?;
+            if !is_used {
+                lifetime.renewal_queued = false;
+                return None;
+            }
+            lifetime.used_ms = lifetime.used_ms.max(now_ms);
+        }
+        self.record_use(id, now_ms);
+        let table = self.table.borrow();
+        let due_ms = expiry::renewal_due_ms(table.get(id)?.lifetime.as_deref()?)?;
+        Some(due_ms.max(now_ms + 1))
+    }
+
+    /// Deletes a stream if it has expired; else returns when to look again.
+    pub fn expire_or_postpone(&self, id: StreamId, now_ms: u64) -> Option<u64> {
+        const LOOK_AGAIN_MS: u64 = 1000;
+        let table = self.table.borrow();
+        let stream = table.get(id).filter(|stream| stream.deleted_ticket.is_none())?;
+        if !expiry::is_expired(stream, now_ms) {
+            let at_ms = expiry::deadline_ms(stream.lifetime.as_deref()?)?;
+            return Some(at_ms.max(now_ms + 1));
+        }
+        drop(table);
+        match self.delete(id) {
+            Some(_) => None,
+            None => Some(now_ms + LOOK_AGAIN_MS),
         }
     }
 
@@ -290,8 +338,15 @@ impl Shard {
     /// Attaches a live reader.
     pub fn attach(self: &Rc<Self>, id: StreamId) -> Option<Attached> {
         let mut table = self.table.borrow_mut();
-        let list = &mut table.get_mut(id)?.rare_mut().readers;
-        let slot = self.readers.enter(id, list);
+        let stream = table.get_mut(id)?;
+        let slot = self.readers.enter(id, &mut stream.rare_mut().readers);
+        if let Some(lifetime) = stream.lifetime.as_deref_mut().filter(|lifetime| !lifetime.renewal_queued)
+            && let Some(due_ms) = expiry::renewal_due_ms(lifetime)
+        {
+            lifetime.renewal_queued = true;
+            self.renewals.borrow_mut().add(due_ms, id);
+            self.expiry_filled.notify();
+        }
         drop(table);
         Some(Attached { shard: self.clone(), stream: id, slot })
     }
@@ -348,9 +403,14 @@ impl Drop for Attached {
             None => self.shard.readers.leave(self.slot, None),
         }
         // The last use of the stream is the end of its last live reader.
-        if let Some(lifetime) = table.get_mut(self.stream).and_then(|stream| stream.lifetime.as_mut()) {
-            lifetime.used_ms = lifetime.used_ms.max(now_ms());
-        }
+        note_use(&mut table, self.stream);
+    }
+}
+
+/// Notes that a stream is used now. The commit that a use joins may have been opened a while ago: its time is not enough.
+fn note_use(table: &mut Table, id: StreamId) {
+    if let Some(lifetime) = table.get_mut(id).and_then(|stream| stream.lifetime.as_deref_mut()) {
+        lifetime.used_ms = lifetime.used_ms.max(now_ms());
     }
 }
 
@@ -370,39 +430,36 @@ impl Publisher for Publishing {
     }
 }
 
-/// Deletes streams whose time has come, for as long as the shard runs. Ticks only while some stream can expire.
+/// Deletes streams whose time has come, and records that live readers use theirs, for as long as the shard runs. Ticks only
+/// while some stream can expire.
 async fn expiry_loop(shard: Rc<Shard>) {
-    const TICK: std::time::Duration = std::time::Duration::from_millis(100);
+    const TICK: std::time::Duration = std::time::Duration::from_millis(50);
     loop {
-        if shard.expiry.borrow().is_empty() {
+        if shard.expiry.borrow().is_empty() && shard.renewals.borrow().is_empty() {
             shard.expiry_filled.wait().await;
         }
         glommio::timer::Timer::new(TICK).await;
         let now_ms = now_ms();
-        loop {
-            let due = shard.expiry.borrow_mut().due(now_ms);
-            let Some(id) = due else { break };
-            if let Some(at_ms) = expire_or_postpone(&shard, id, now_ms) {
-                shard.expiry.borrow_mut().add(at_ms, id);
-            }
-            glommio::yield_if_needed().await;
-        }
+        look_after(&shard, &shard.renewals, now_ms, Shard::renew_or_forget).await;
+        look_after(&shard, &shard.expiry, now_ms, Shard::expire_or_postpone).await;
     }
 }
 
-/// Deletes a stream if it has expired; else returns when to look again.
-fn expire_or_postpone(shard: &Shard, id: StreamId, now_ms: u64) -> Option<u64> {
-    const LOOK_AGAIN_MS: u64 = 1000;
-    let table = shard.table.borrow();
-    let stream = table.get(id).filter(|stream| stream.deleted_ticket.is_none())?;
-    if !expiry::is_expired(stream, now_ms) {
-        let at_ms = expiry::deadline_ms(stream.lifetime.as_deref()?)?;
-        return Some(at_ms.max(now_ms + 1));
-    }
-    drop(table);
-    match shard.delete(id) {
-        Some(_) => None,
-        None => Some(now_ms + LOOK_AGAIN_MS),
+/// Looks after each stream whose moment has come; `look` says when to look again, after `now_ms`.
+async fn look_after(
+    shard: &Shard,
+    queue: &RefCell<ExpiryQueue>,
+    now_ms: u64,
+    look: impl Fn(&Shard, StreamId, u64) -> Option<u64>,
+) {
+    loop {
+        let due = queue.borrow_mut().due(now_ms);
+        let Some(id) = due else { return };
+        if let Some(at_ms) = look(shard, id, now_ms) {
+            assert!(at_ms > now_ms, "{id:?} would be looked after without end");
+            queue.borrow_mut().add(at_ms, id);
+        }
+        glommio::yield_if_needed().await;
     }
 }
 

@@ -54,6 +54,8 @@ pub struct Lifetime {
     pub recorded_ms: u64,
     /// Whether `used_ms` comes from the log after a restart: then uses after it may be unrecorded.
     pub recovered: bool,
+    /// Whether the shard will look after it while live readers are attached.
+    pub renewal_queued: bool,
 }
 
 /// An SSE data event that was encoded once for all its subscribers.
@@ -99,7 +101,7 @@ pub struct Stream {
     pub lifetime: Option<Box<Lifetime>>,
     /// Creation time, Unix milliseconds.
     pub created_ms: u64,
-    /// Time of the last append, Unix milliseconds.
+    /// Time of the last durable append, or of the creation, Unix milliseconds.
     pub last_write_ms: u64,
     /// Ticket of the commit that created it.
     pub created_ticket: u64,

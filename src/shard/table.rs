@@ -39,6 +39,8 @@ struct Effect {
     ticket: u64,
     stream: StreamId,
     end: End,
+    /// When it added bytes, if it did.
+    written_ms: Option<u64>,
 }
 
 /// How `apply` finds the stream that an event concerns.
@@ -75,6 +77,8 @@ pub struct Table {
     streams: Streams,
     effects: VecDeque<Effect>,
     content_types: HashMap<Box<[u8]>, Rc<ContentType>>,
+    /// Number of content types at which those without a stream are swept out.
+    content_types_swept_at: usize,
     /// Only while recovering: live, the caller has looked the stream up.
     by_lineage: Option<HashMap<u64, u32>>,
     records: u64,
@@ -143,7 +147,7 @@ impl Table {
                 stream.deleted_ticket = Some(stamp.ticket);
                 stream.last_ticket = stamp.ticket;
                 let end = stream.staged;
-                self.effects.push_back(Effect { ticket: stamp.ticket, stream: id, end });
+                self.effects.push_back(Effect { ticket: stamp.ticket, stream: id, end, written_ms: None });
                 Some(id)
             }
             Event::Renewed { lineage, used_ms } => {
@@ -185,6 +189,7 @@ impl Table {
                 used_ms: stamp.time_ms,
                 recorded_ms: stamp.time_ms,
                 recovered: false,
+                renewal_queued: false,
             })
         });
         let end = End { closed: created.closed, ..End::default() };
@@ -217,7 +222,7 @@ impl Table {
         if let Some(by_lineage) = &mut self.by_lineage {
             by_lineage.insert(created.lineage, slot);
         }
-        self.effects.push_back(Effect { ticket: stamp.ticket, stream: id, end });
+        self.effects.push_back(Effect { ticket: stamp.ticket, stream: id, end, written_ms: None });
         id
     }
 
@@ -251,17 +256,16 @@ impl Table {
         stream.staged.closed |= appended.closed;
         assert_eq!(stream.index.end(), stream.staged.bytes, "the index ends where the stream does");
         stream.last_ticket = stamp.ticket;
-        if bytes > 0 {
-            stream.last_write_ms = stamp.time_ms;
-        }
         if let Some(lifetime) = &mut stream.lifetime {
+            // The log knows of this use by the time of its commit, and of no later one.
             lifetime.used_ms = lifetime.used_ms.max(stamp.time_ms);
-            lifetime.recorded_ms = lifetime.used_ms;
+            lifetime.recorded_ms = lifetime.recorded_ms.max(stamp.time_ms);
             lifetime.recovered = false;
         }
         self.records += count;
+        let written_ms = (bytes > 0).then_some(stamp.time_ms);
         let end = stream.staged;
-        self.effects.push_back(Effect { ticket: stamp.ticket, stream: id, end });
+        self.effects.push_back(Effect { ticket: stamp.ticket, stream: id, end, written_ms });
     }
 
     /// Moves the durable view over everything up to `ticket`; tells `each` whose readers have something to see.
@@ -275,6 +279,7 @@ impl Table {
                 effect.stream
             );
             stream.durable = effect.end;
+            stream.last_write_ms = effect.written_ms.unwrap_or(stream.last_write_ms);
             if stream.deleted_ticket.is_some_and(|deleted| deleted <= effect.ticket) {
                 each(self.remove(effect.stream));
             } else if stream.has_readers() {
@@ -319,9 +324,10 @@ impl Table {
             Kind::Binary
         };
         let content_type = Rc::new(ContentType { bytes: bytes.into(), kind });
-        // Interned as long as some stream has it; swept when many have come and gone.
-        if self.content_types.len() >= 1024 {
+        // Interned as long as some stream has it; swept when twice as many are there as after the last sweep.
+        if self.content_types.len() >= self.content_types_swept_at {
             self.content_types.retain(|_, held| Rc::strong_count(held) > 1);
+            self.content_types_swept_at = (2 * self.content_types.len()).max(1024);
         }
         self.content_types.insert(bytes.into(), content_type.clone());
         content_type
@@ -386,3 +392,6 @@ impl Streams {
         all.filter_map(|(slot, stream)| stream.as_mut().map(|stream| (slot as u32, stream)))
     }
 }
+
+#[cfg(test)]
+mod tests;
