@@ -38,6 +38,8 @@ struct Subscriber {
     started: bool,
     ends_ms: u64,
     keep_alive_ms: u64,
+    /// The durable end up to which there is nothing to send yet: less than a character lies before it.
+    held_back: Option<End>,
     reading: Option<Box<Reading>>,
 }
 
@@ -97,6 +99,7 @@ impl Api {
             started: false,
             ends_ms: now_ms + self.shard.config.sse_max_ms,
             keep_alive_ms: now_ms + limits::SSE_KEEPALIVE_MS,
+            held_back: None,
             reading: None,
         }))
     }
@@ -121,7 +124,7 @@ impl Subscriber {
         let mut table = api.shard.table.borrow_mut();
         let Some(stream) = table.get_mut(self.attached.stream) else { return Found::Gone };
         let end = stream.durable;
-        if end.bytes == self.position {
+        if end.bytes == self.position || self.held_back == Some(end) {
             return Found::Nothing(end);
         }
         let shared = stream.rare.as_ref().and_then(|rare| rare.event.as_ref());
@@ -135,8 +138,10 @@ impl Subscriber {
             return Found::OnDisk;
         }
         let Some((event, sent_to)) = self.encode(&bytes, to, end) else { return Found::Nothing(end) };
-        let from = self.position;
-        stream.rare_mut().event = Some(EncodedEvent { from, to: sent_to, end, bytes: event.clone() });
+        let (from, rare) = (self.position, stream.rare_mut());
+        // A reader that is alone has nobody to share with.
+        rare.event =
+            (rare.readers.len() > 1).then(|| EncodedEvent { from, to: sent_to, end, bytes: event.clone() });
         Found::Event(event, sent_to, end)
     }
 
@@ -151,7 +156,7 @@ impl Subscriber {
     }
 
     /// The data event of `bytes`, which lie at the position and end at `to`; `None` if they are less than a character.
-    fn encode(&self, bytes: &[u8], to: u64, end: End) -> Option<(Rc<[u8]>, u64)> {
+    fn encode(&mut self, bytes: &[u8], to: u64, end: End) -> Option<(Rc<[u8]>, u64)> {
         let following = match (to == end.bytes, end.closed) {
             (false, _) => Following::More,
             (true, false) => Following::Tail,
@@ -162,6 +167,7 @@ impl Subscriber {
             Encoding::Json | Encoding::Base64 => bytes.len(),
         };
         if sent == 0 {
+            self.held_back = Some(end);
             return None;
         }
         let mut event = Vec::new();
@@ -197,7 +203,12 @@ impl Subscriber {
         if self.transfer.closes() { Fill::Close } else { Fill::End }
     }
 
-    /// Nothing to send: says so once, keeps the connection alive, ends it in time. `None`: wait.
+    /// Whether the connection has lived long enough, or the server stops. It says where it stands before it ends.
+    fn is_over(&self) -> bool {
+        self.started && (shard::now_ms() >= self.ends_ms || self.api.shard.stopping())
+    }
+
+    /// Nothing to send: says so once, and keeps the connection alive. `None`: wait.
     fn idle(&mut self, out: &mut Vec<u8>, end: End) -> Option<Fill> {
         let is_end = end.closed && self.position == end.bytes;
         if !self.started || is_end {
@@ -205,9 +216,6 @@ impl Subscriber {
             return Some(self.send(out, b"", position, end));
         }
         let now_ms = shard::now_ms();
-        if now_ms >= self.ends_ms || self.api.shard.stopping() {
-            return Some(self.finish(out));
-        }
         if now_ms >= self.keep_alive_ms {
             self.keep_alive_ms = now_ms + limits::SSE_KEEPALIVE_MS;
             self.transfer.write(out, sse::KEEP_ALIVE);
@@ -241,6 +249,10 @@ impl Source for Subscriber {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Some(fill)) => return Poll::Ready(fill),
                 Poll::Ready(None) => {}
+            }
+            // Also while there is more to send: a reader that never catches up comes back like any other.
+            if self.is_over() {
+                return Poll::Ready(self.finish(out));
             }
             let end = match self.look() {
                 Found::Event(event, to, end) => return Poll::Ready(self.send(out, &event, to, end)),
