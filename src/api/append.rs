@@ -16,7 +16,7 @@ use crate::storage::event::{Appended, Lengths, Payload, Producer};
 use crate::storage::log::{Class, Room};
 
 use super::answer::{Manner, end_headers};
-use super::large::LargeAppend;
+use super::large::{self, LargeAppend};
 use super::{Api, Named, Request, Step404, too_large};
 use crate::http::service::Wait;
 
@@ -277,11 +277,10 @@ impl Api {
         out: &mut Vec<u8>,
     ) -> Step {
         let meta_bytes = controls.meta_bytes() + canonical.lengths_bytes();
-        if meta_bytes + canonical.stored_bytes() > self.shard.log.payload_max() {
-            if meta_bytes > self.shard.log.payload_max() {
-                return self.fail(request, out, &too_many_records());
-            }
-            return LargeAppend::step(self, request.manner, id, controls, canonical);
+        match large::fits_whole(self, meta_bytes, canonical) {
+            Ok(true) => {}
+            Ok(false) => return LargeAppend::step(self, request.manner, id, controls, canonical),
+            Err(problem) => return self.fail(request, out, &problem),
         }
         match self.shard.room(meta_bytes, canonical.stored_bytes(), Class::Append) {
             Room::Now => {}
@@ -426,9 +425,4 @@ pub fn appended_event<'a>(
 /// Adds the range of records that an operation made (extension 6.3).
 pub fn record_range(answer: &mut Answer<'_>, start: u64, next: u64) {
     answer.header_u64("Stream-Record-Start", start).header_u64("Stream-Record-Next", next);
-}
-
-/// The problem of an append whose record lengths alone fill a commit.
-pub fn too_many_records() -> Problem {
-    Problem::fixed(Code::PayloadTooLarge, "the body holds more records than one append can: send several")
 }

@@ -17,7 +17,7 @@ use crate::storage::event::{Lengths, Payload};
 use crate::storage::log::{Class, Refusal, Room};
 
 use super::answer::{Manner, STREAM_NOT_FOUND};
-use super::append::{Canonical, Controls, appended_event, too_many_records};
+use super::append::{Canonical, Controls, appended_event};
 use super::{Api, Named, Request, Step404, large, too_large};
 
 /// Headers that a batch does not take (extension 4.2).
@@ -25,6 +25,8 @@ const UNSUPPORTED: [Known; 5] =
     [Known::ProducerId, Known::ProducerEpoch, Known::ProducerSeq, Known::StreamRecordMatch, Known::StreamSeq];
 /// Metadata bytes of a run's entry besides its lengths, generously.
 const META_BYTES: usize = 160;
+/// Bytes that a length takes in an entry, at most.
+const LENGTH_BYTES_MAX: usize = 5;
 
 /// An append of a batch has no controls of its own.
 const CONTROLS: Controls<'static> = Controls {
@@ -64,7 +66,7 @@ impl Run {
     }
 
     fn entry_bytes(&self) -> usize {
-        META_BYTES + self.stored_bytes + self.lengths.len() * 5
+        META_BYTES + self.stored_bytes + self.lengths.len() * LENGTH_BYTES_MAX
     }
 
     fn lengths(&self) -> Lengths<'_> {
@@ -112,8 +114,8 @@ impl Api {
         drop(table);
         // At worst, every frame is an entry of its own, and a JSON frame holds as many records as bytes.
         let frames = batch::frames(request.body).expect("checked above").len();
-        let meta_bytes =
-            META_BYTES + if plain { frames * 5 } else { frames * META_BYTES + request.body.len() };
+        let meta_bytes = META_BYTES
+            + if plain { frames * LENGTH_BYTES_MAX } else { frames * META_BYTES + request.body.len() };
         let payload_bytes = request.body.len() + frames;
         if meta_bytes + payload_bytes > self.shard.log.payload_max() {
             return self.batch_in_steps(request, id);
@@ -272,9 +274,12 @@ impl Progress {
         let frame = &body[start..end];
         let canonical = json::split(frame, &mut self.scratch, &mut self.frame_lengths, AllowEmpty::No)?;
         let records = self.frame_lengths.len();
-        if records * 5 + META_BYTES > api.shard.log.payload_max() {
-            return Err(too_many_records());
-        }
+        let lengths = Lengths::Each(&self.frame_lengths);
+        large::fits_whole(
+            api,
+            META_BYTES + records * LENGTH_BYTES_MAX,
+            Canonical { bytes: canonical, separator: true, lengths },
+        )?;
         self.run.lengths.extend_from_slice(&self.frame_lengths);
         // Compact JSON is used where it lies; anything else was rewritten to scratch memory that the next frame needs.
         let inside = canonical.as_ptr().addr().wrapping_sub(body.as_ptr().addr());

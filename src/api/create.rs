@@ -13,7 +13,7 @@ use crate::storage::event::{Appended, Payload, StreamCreated};
 use crate::storage::log::{Class, Room};
 
 use super::answer::{BUCKET_NOT_FOUND, Manner, end_headers};
-use super::append::{Canonical, record_range, too_many_records};
+use super::append::{Canonical, record_range};
 use super::large::{self, Owned};
 use super::{Api, Named, Request, scheme, too_large};
 
@@ -98,7 +98,7 @@ impl Api {
             Err(problem) => return self.fail(request, out, &problem),
         };
         match self.shard.find(named.hash, named.address.key) {
-            Found::Live(id) => self.confirm(request, id, &wanted, out),
+            Found::Live(id) => self.confirm(request.manner, id, &wanted, out),
             Found::Going(ticket) => match self.shard.refusal() {
                 None => Step::Again(Wait::Durable(ticket)),
                 Some(refusal) => self.fail(request, out, &self.refusal(refusal)),
@@ -137,12 +137,12 @@ impl Api {
     }
 
     /// The stream exists: 200 if it is as asked, and the body is ignored; else 409.
-    fn confirm(&self, request: &Request<'_>, id: StreamId, wanted: &Wanted<'_>, out: &mut Vec<u8>) -> Step {
+    fn confirm(&self, manner: Manner, id: StreamId, wanted: &Wanted<'_>, out: &mut Vec<u8>) -> Step {
         let table = self.shard.table.borrow();
         let stream = table.get(id).expect("found above");
         match wanted.matches(stream) {
             Ok(()) => {
-                let mut answer = self.answer(out, Status::OK, request.manner);
+                let mut answer = self.answer(out, Status::OK, manner);
                 answer.header("Content-Type", &stream.content_type.bytes);
                 end_headers(&mut answer, id.lineage, stream.staged);
                 if stream.is_json() {
@@ -152,7 +152,7 @@ impl Api {
             }
             Err(message) => {
                 let problem = Problem::fixed(Code::StreamExists, message);
-                self.problem_with(out, request.manner, &problem, |answer| {
+                self.problem_with(out, manner, &problem, |answer| {
                     end_headers(answer, id.lineage, stream.staged);
                 });
             }
@@ -192,12 +192,11 @@ impl Api {
         out: &mut Vec<u8>,
     ) -> Step {
         let meta_bytes = wanted.meta_bytes(named) + canonical.lengths_bytes();
-        if meta_bytes > self.shard.log.payload_max() {
-            return self.fail(request, out, &too_many_records());
-        }
         let location = Location::of(self, request, named);
-        if meta_bytes + canonical.stored_bytes() > self.shard.log.payload_max() {
-            return LargeCreate::step(self, request.manner, named, wanted, canonical, location);
+        match large::fits_whole(self, meta_bytes, canonical) {
+            Ok(true) => {}
+            Ok(false) => return LargeCreate::step(self, request.manner, named, wanted, canonical, location),
+            Err(problem) => return self.fail(request, out, &problem),
         }
         match self.shard.room(meta_bytes, canonical.stored_bytes(), Class::Append) {
             Room::Now => {}
@@ -328,18 +327,15 @@ impl LargeCreate {
         let api = api.clone();
         OneShot::step(async move {
             let mut out = Vec::new();
-            let step = match create.run(&api, &mut out).await {
-                Ok(ticket) => Step::After(ticket),
-                Err(problem) => {
-                    api.problem(&mut out, manner, &problem);
-                    Step::Done
-                }
-            };
+            let step = create.run(&api, &mut out).await.unwrap_or_else(|problem| {
+                api.problem(&mut out, manner, &problem);
+                Step::Done
+            });
             large::settle(&api, manner, step, out).await
         })
     }
 
-    async fn run(&self, api: &Api, out: &mut Vec<u8>) -> Result<u64, Problem> {
+    async fn run(&self, api: &Api, out: &mut Vec<u8>) -> Result<Step, Problem> {
         let lineage = api.shard.lineages.next(api.shard.index).ok_or(NO_LINEAGE)?;
         let refused = |refusal| api.refusal(refusal);
         let parts = large::stage_parts(api, lineage, self.payload.bytes()).await.map_err(refused)?;
@@ -352,15 +348,20 @@ impl LargeCreate {
             attributes: self.attributes.clone(),
         };
         let meta_bytes = wanted.meta_bytes(named) + self.payload.meta_bytes();
-        large::wait_for_room(api, meta_bytes, 0).await.map_err(refused)?;
-        // No await from here on: the name is free when the stream takes it.
-        if api.shard.find(named.hash, named.address.key) != Found::Missing {
-            return Err(Problem::fixed(Code::StreamExists, "the stream was created meanwhile"));
+        loop {
+            large::wait_for_room(api, meta_bytes, 0).await.map_err(refused)?;
+            // No await from here to the stage: the name is free when the stream takes it.
+            match api.shard.find(named.hash, named.address.key) {
+                Found::Missing => break,
+                // Created meanwhile, perhaps by the same client's second try.
+                Found::Live(id) => return Ok(api.confirm(self.manner, id, &wanted, out)),
+                Found::Going(ticket) => api.shard.log.wait_durable(ticket).await.map_err(refused)?,
+            }
         }
         let canonical =
             Canonical { bytes: self.payload.bytes(), separator: false, lengths: self.payload.lengths() };
         let (id, ticket) = api.stage_new(lineage, named, &wanted, canonical, Payload::Parts(&parts))?;
         api.created(out, self.manner, id, &self.location);
-        Ok(ticket)
+        Ok(Step::After(ticket))
     }
 }

@@ -2,7 +2,7 @@
 //! between; one final entry, checked anew, publishes them. Chunks that no entry publishes are garbage.
 
 use crate::http::service::{Fill, OneShot, Step};
-use crate::protocol::errors::Problem;
+use crate::protocol::errors::{Code, Problem};
 use crate::shard::table::StreamId;
 use crate::storage::event::{Lengths, Part, Payload, Producer};
 use crate::storage::log::{Class, Refusal, Room};
@@ -52,9 +52,32 @@ impl Owned {
 
     /// Upper bound of the metadata of the entry that publishes it.
     pub fn meta_bytes(&self) -> usize {
-        const PART_BYTES: usize = 24;
         let canonical = Canonical { bytes: &self.bytes, separator: false, lengths: self.lengths() };
-        canonical.lengths_bytes() + PART_BYTES * (self.bytes.len() / (64 * 1024) + 2)
+        canonical.lengths_bytes() + parts_bytes(self.bytes.len())
+    }
+}
+
+/// Upper bound of the metadata that names the parts of a payload of so many bytes.
+pub fn parts_bytes(payload_bytes: usize) -> usize {
+    const PART_BYTES: usize = 24;
+    /// A part fills a commit but for little; the smallest commits have 64 KiB.
+    const PART_PAYLOAD_BYTES_MIN: usize = 56 * 1024;
+    PART_BYTES * (payload_bytes / PART_PAYLOAD_BYTES_MIN + 2)
+}
+
+/// Whether a payload fits in one entry, or else in parts that one entry names; `meta_bytes` with the record lengths. An error
+/// if not even that.
+pub fn fits_whole(api: &Api, meta_bytes: usize, canonical: Canonical<'_>) -> Result<bool, Problem> {
+    let (entry_max, stored_bytes) = (api.shard.log.payload_max(), canonical.stored_bytes());
+    if meta_bytes + stored_bytes <= entry_max {
+        Ok(true)
+    } else if meta_bytes + parts_bytes(stored_bytes) <= entry_max {
+        Ok(false)
+    } else {
+        Err(Problem::fixed(
+            Code::PayloadTooLarge,
+            "the body is larger, or holds more records, than one append can with segments of this size: send several",
+        ))
     }
 }
 
