@@ -30,7 +30,9 @@ use crate::limits;
 use crate::protocol::errors::{Code, Problem};
 use crate::protocol::names::{self, Address, Route, Suffix};
 use crate::shard::mail::Mail;
+use crate::shard::table::StreamId;
 use crate::shard::{self, Found, Shard};
+use crate::storage::log::Refusal;
 
 use answer::Manner;
 
@@ -53,6 +55,19 @@ pub struct Inner {
 struct Scratch {
     json: Vec<u8>,
     lengths: Vec<u32>,
+}
+
+impl Scratch {
+    /// Gives back what a rare large request made it grow to.
+    fn trim(&mut self) {
+        const KEPT_BYTES: usize = 1024 * 1024;
+        if self.json.capacity() > KEPT_BYTES {
+            self.json = Vec::new();
+        }
+        if self.lengths.capacity() > KEPT_BYTES / size_of::<u32>() {
+            self.lengths = Vec::new();
+        }
+    }
 }
 
 impl std::ops::Deref for Api {
@@ -200,16 +215,23 @@ impl Api {
     }
 
     /// Looks a stream up for a read: only what is durable counts. The error says what to answer.
-    pub fn find_durable(&self, named: Named<'_>) -> Result<shard::table::StreamId, Step404> {
+    pub fn find_durable(&self, named: Named<'_>) -> Result<StreamId, Step404> {
         match self.shard.find(named.hash, named.address.key) {
             Found::Missing => Err(Step404(None)),
-            Found::Going(ticket) => Err(Step404(Some(ticket))),
-            Found::Live(id) => {
-                let table = self.shard.table.borrow();
-                let visible = table.get(id).is_some_and(|stream| self.shard.is_visible(stream));
-                if visible { Ok(id) } else { Err(Step404(None)) }
+            Found::Live(id) => self.if_visible(id),
+            // The delete will never be durable, so the stream is still there.
+            Found::Going(_) if self.shard.refusal() == Some(Refusal::Latched) => {
+                let id = self.shard.table.borrow().find(named.hash, named.address.key);
+                self.if_visible(id.expect("a stream keeps its name until its delete is durable"))
             }
+            Found::Going(ticket) => Err(Step404(Some(ticket))),
         }
+    }
+
+    fn if_visible(&self, id: StreamId) -> Result<StreamId, Step404> {
+        let table = self.shard.table.borrow();
+        let visible = table.get(id).is_some_and(|stream| self.shard.is_visible(stream));
+        if visible { Ok(id) } else { Err(Step404(None)) }
     }
 
     /// Why a stream cannot be there: its bucket is missing, or it is.
@@ -294,7 +316,9 @@ impl Service for Api {
 
     fn call(&self, head: &Head<'_>, body: &[u8], out: &mut Vec<u8>) -> Step {
         let request = Request { head, body, manner: Manner::of(head, self.shard.stopping()) };
-        self.dispatch(&request, out)
+        let step = self.dispatch(&request, out);
+        self.scratch.borrow_mut().trim();
+        step
     }
 
     fn malformed(&self, problem: &Problem, out: &mut Vec<u8>) {
@@ -343,3 +367,6 @@ impl Service for Api {
         self.coarse_ms.get()
     }
 }
+
+#[cfg(test)]
+mod tests;

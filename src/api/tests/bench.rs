@@ -1,0 +1,330 @@
+//! One shard over a simulated device, and requests to it without a socket.
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_lite::future::{or, poll_once};
+use glommio::timer::Timer;
+use glommio::{LocalExecutorBuilder, Placement};
+
+use crate::api::Api;
+use crate::config::{self, Config};
+use crate::http::head;
+use crate::http::service::{Fill, Service, Source, Step, Wait};
+use crate::limits;
+use crate::shard::lineage::{Ledger, Lineages};
+use crate::shard::mail::Mailboxes;
+use crate::shard::table::{Stamp, StreamId, Table, Target};
+use crate::shard::{Parts, Shard};
+use crate::storage::log::{Log, LogOptions, Sync};
+use crate::storage::simulated::{SimulatedStore, Unsynced};
+
+/// Runs a test in an executor of its own.
+pub fn run<T>(test: impl Future<Output = T>) -> T {
+    // Memory of finished executors is given back late by the kernel, so a first try may fail.
+    for _ in 0..1000 {
+        match LocalExecutorBuilder::new(Placement::Unbound).ring_depth(64).io_memory(64 << 10).make() {
+            Ok(executor) => return executor.run(patiently(test)),
+            Err(_) => std::thread::yield_now(),
+        }
+    }
+    panic!("no executor can be made here");
+}
+
+/// Fails a test in which nothing happens any more. Reached only when something is broken.
+async fn patiently<T>(test: impl Future<Output = T>) -> T {
+    or(test, async {
+        Timer::new(Duration::from_secs(60)).await;
+        panic!("the test waits for something that does not happen")
+    })
+    .await
+}
+
+/// Gives everything else a turn.
+pub async fn turn() {
+    Timer::new(Duration::from_micros(20)).await;
+}
+
+/// The settings of a test server.
+pub fn config() -> Config {
+    Config {
+        listen: "127.0.0.1:0".parse().expect("an address"),
+        data_dir: "nowhere".into(),
+        shards: Some(1),
+        cpus: None,
+        shard_ports: false,
+        sync: config::Sync::Always,
+        commit_delay_us: 0,
+        segment_bytes: limits::SEGMENT_BYTES_MIN,
+        cache_bytes: 0,
+        max_body_bytes: limits::BODY_BYTES_DEFAULT,
+        max_connections: 100,
+        long_poll_timeout_ms: 3_600_000,
+        sse_max_ms: 3_600_000,
+        read_page_bytes: limits::READ_PAGE_BYTES_DEFAULT,
+        trust_proxy: false,
+    }
+}
+
+/// An answer, taken apart.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    fn of(bytes: &[u8]) -> Answer {
+        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").expect("a whole head") + 4;
+        let head = String::from_utf8(bytes[..end].to_vec()).expect("a head is text");
+        let status = head[9..12].parse().expect("a status");
+        Answer { status, head, body: bytes[end..].to_vec() }
+    }
+
+    /// Requires a status.
+    #[track_caller]
+    pub fn expect(self, status: u16) -> Answer {
+        assert_eq!(self.status, status, "{self:?}");
+        self
+    }
+
+    /// Value of a header.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let lines = self.head.split("\r\n").filter_map(|line| line.split_once(": "));
+        lines.into_iter().find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+/// A request.
+pub fn request(method: &str, target: &str, headers: &[(&str, &str)], body: impl AsRef<[u8]>) -> Vec<u8> {
+    let body = body.as_ref();
+    let mut bytes = format!("{method} {target} HTTP/1.1\r\nHost: h\r\n").into_bytes();
+    for (name, value) in headers {
+        bytes.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+    }
+    bytes.extend_from_slice(format!("Content-Length: {}\r\n\r\n", body.len()).as_bytes());
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+/// A request that was served as far as it went without waiting.
+pub struct Started<'b> {
+    bench: &'b Bench,
+    request: Vec<u8>,
+    step: Option<Step>,
+    out: Vec<u8>,
+}
+
+impl Started<'_> {
+    /// Whether the answer is there but may not leave yet.
+    pub fn waits_for_commit(&self) -> bool {
+        matches!(self.step, Some(Step::After(ticket)) if ticket > self.bench.api.durable())
+    }
+
+    /// Whether the request is to be tried again, or goes on by itself.
+    pub fn is_under_way(&self) -> bool {
+        matches!(self.step, Some(Step::Again(_) | Step::Later(_)))
+    }
+
+    /// The answer, when it may leave.
+    pub async fn answer(mut self) -> Answer {
+        let api = &self.bench.api;
+        loop {
+            match self.step.take().expect("set anew in each turn") {
+                Step::Done | Step::DoneAndClose => break,
+                Step::After(ticket) => {
+                    if !api.wait_durable(ticket).await {
+                        self.out.clear();
+                        api.commit_failed(&mut self.out);
+                    }
+                    break;
+                }
+                Step::Again(wait) => {
+                    assert!(self.out.is_empty(), "a request that waits has no answer yet");
+                    match wait {
+                        Wait::Room => api.wait_room().await,
+                        Wait::Durable(ticket) => drop(api.wait_durable(ticket).await),
+                    }
+                    self.step = Some(self.bench.call(&self.request, &mut self.out));
+                }
+                Step::Later(source) => {
+                    let mut live = Live { source, out: std::mem::take(&mut self.out), ended: false };
+                    while !live.ended {
+                        live.next().await;
+                    }
+                    self.out = live.out;
+                    break;
+                }
+                Step::Elsewhere(shard) => panic!("there is no shard {shard}"),
+            }
+        }
+        Answer::of(&self.out)
+    }
+
+    /// The live answer.
+    pub fn live(mut self) -> Live {
+        match self.step.take() {
+            Some(Step::Later(source)) => Live { source, out: self.out, ended: false },
+            _ => panic!("no live answer: {}", String::from_utf8_lossy(&self.out)),
+        }
+    }
+}
+
+/// An answer that comes bit by bit.
+pub struct Live {
+    source: Box<dyn Source>,
+    /// Everything so far.
+    pub out: Vec<u8>,
+    /// Whether it is complete.
+    pub ended: bool,
+}
+
+impl Live {
+    /// Waits for the next bytes.
+    pub async fn next(&mut self) -> &mut Live {
+        let (source, out) = (&mut self.source, &mut self.out);
+        let fill = poll_fn(|context| source.poll_fill(context, out)).await;
+        self.ended = fill != Fill::More;
+        self
+    }
+
+    /// Whether there is nothing to say just now.
+    pub async fn is_silent(&mut self) -> bool {
+        let (source, out) = (&mut self.source, &mut self.out);
+        poll_once(poll_fn(|context| source.poll_fill(context, out))).await.is_none()
+    }
+
+    /// Everything so far as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.out).into_owned()
+    }
+}
+
+/// See the module. It has the bucket `test`.
+pub struct Bench {
+    pub api: Api,
+    pub store: SimulatedStore,
+}
+
+impl Bench {
+    /// A shard over an empty device.
+    pub async fn new(config: Config) -> Bench {
+        let bench = Bench::over(SimulatedStore::new(), config).await;
+        bench.send("PUT", "/test", &[], "").await.expect(201);
+        bench
+    }
+
+    /// The shard that a device holds.
+    pub async fn over(store: SimulatedStore, config: Config) -> Bench {
+        let options = LogOptions {
+            log_id: 7,
+            sync: Sync::Always,
+            commit_delay_us: config.commit_delay_us,
+            segment_bytes: config.segment_bytes,
+            cache_bytes: config.cache_bytes as usize,
+        };
+        let mut ledger = Ledger::default();
+        ledger.grant(7).expect("few ids are used");
+        let lineages = Arc::new(Lineages::new(&[7], &ledger, |_| {}));
+        let (mut table, last) = (Table::recovering(), Cell::new(0));
+        let mut buckets = Vec::new();
+        let (log, _) = Log::open(Rc::new(store.clone()), options, &mut |event, context| {
+            if last.replace(context.lsn) != context.lsn {
+                table.publish(u64::MAX, |_| {});
+            }
+            use crate::storage::event::Event;
+            if let Event::StreamCreated(created) = event {
+                lineages.observe(0, created.lineage).expect("granted");
+            }
+            if let Event::BucketCreated { bucket, generation } = event {
+                lineages.observe(0, *generation).expect("granted");
+                let bucket = bucket.to_vec();
+                buckets.push(crate::shard::mail::BucketRecord { bucket, generation: *generation });
+            }
+            table.apply(event, Stamp { ticket: context.lsn, time_ms: context.time_ms }, Target::ByLineage);
+        })
+        .await
+        .expect("the log opens");
+        table.recovered();
+        lineages.recovered();
+        let shard = Shard::new(Parts {
+            index: 0,
+            shards: 1,
+            config: Arc::new(config),
+            log,
+            table,
+            lineages,
+            mailboxes: Mailboxes(vec![async_channel::unbounded().0]),
+            placement_seed: 1,
+        });
+        shard.begin(&buckets);
+        Bench { api: Api::new(shard), store }
+    }
+
+    /// The same after the process died now.
+    pub async fn restarted(self, config: Config) -> Bench {
+        Bench::over(self.store.after_crash(Unsynced::Lost), config).await
+    }
+
+    fn call(&self, request: &[u8], out: &mut Vec<u8>) -> Step {
+        let head = head::parse(request).expect("a good head").expect("a whole head");
+        self.api.call(&head, &request[head.head_bytes..], out)
+    }
+
+    /// Begins a request.
+    pub fn start(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: impl AsRef<[u8]>,
+    ) -> Started<'_> {
+        let request = request(method, target, headers, body);
+        let mut out = Vec::new();
+        let step = Some(self.call(&request, &mut out));
+        Started { bench: self, request, step, out }
+    }
+
+    /// Serves a request to its end.
+    pub async fn send(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: impl AsRef<[u8]>,
+    ) -> Answer {
+        self.start(method, target, headers, body).answer().await
+    }
+
+    /// Creates `/test/{name}`.
+    pub async fn create(&self, name: &str, content_type: &str, headers: &[(&str, &str)]) {
+        let headers: Vec<_> = [("Content-Type", content_type)].iter().chain(headers).copied().collect();
+        self.send("PUT", &format!("/test/{name}"), &headers, "").await.expect(201);
+    }
+
+    /// Appends to `/test/{name}`.
+    pub async fn append(&self, name: &str, content_type: &str, body: impl AsRef<[u8]>) -> Answer {
+        self.send("POST", &format!("/test/{name}"), &[("Content-Type", content_type)], body).await
+    }
+
+    /// The stream `/test/{name}` in its staged view.
+    pub fn id(&self, name: &str) -> StreamId {
+        let key = format!("test/{name}");
+        let hash = self.api.shard.hash(key.as_bytes());
+        self.api.shard.table.borrow().find(hash, key.as_bytes()).expect("the stream exists")
+    }
+
+    /// Lets writes complete, or holds them until then.
+    pub fn hold(&self, held: bool) {
+        self.store.hold_writes(held);
+    }
+}
