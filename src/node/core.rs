@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use async_channel::Receiver;
 use glommio::timer::Timer;
 
 use crate::api::{self, Api};
@@ -30,17 +31,24 @@ const SWEEP: Duration = Duration::from_millis(250);
 
 /// Runs a shard until it is told to stop.
 pub async fn run(start: ShardStart) -> Result<(), Failure> {
-    let Some(shard) = recover(&start).await? else { return Ok(()) };
+    let Some((shard, early)) = recover(&start).await? else { return Ok(()) };
     let shared = serve(&start, shard.clone())?;
+    early.into_iter().for_each(|mail| handle(mail, &shared));
     // The node may have given up already: then there is nobody to tell.
     let _ = start.reports.send(Report::Serving { shard: start.shard });
-    read_mail(&start, &shared).await;
-    stop(&shard, &shared).await;
+    while let Ok(mail) = start.inbox.recv().await {
+        match mail {
+            Mail::Stop => break,
+            mail => handle(mail, &shared),
+        }
+    }
+    stop(&shard, &shared, &start.inbox).await;
     Ok(())
 }
 
-/// Replays the log and waits for the others to have done so. `None`: told to stop meanwhile.
-async fn recover(start: &ShardStart) -> Result<Option<Rc<Shard>>, Failure> {
+/// Replays the log and waits for the others to have done so; with the mail of those that began to serve before this one.
+/// `None`: told to stop meanwhile.
+async fn recover(start: &ShardStart) -> Result<Option<(Rc<Shard>, Vec<Mail>)>, Failure> {
     let (log, table, mut report) = open_log(start).await?;
     if let Report::Recovered { streams, records, .. } = &mut report {
         *streams = table.len() as u64;
@@ -57,14 +65,20 @@ async fn recover(start: &ShardStart) -> Result<Option<Rc<Shard>>, Failure> {
         mailboxes: start.mailboxes.clone(),
         placement_seed: start.placement_seed,
     });
+    let Some((buckets, early)) = wait_for_begin(&start.inbox).await else { return Ok(None) };
+    shard.begin(&buckets);
+    Ok(Some((shard, early)))
+}
+
+/// Waits for the directory of buckets. Mail that comes before it is kept: shards begin one after the other, and the first
+/// may have something to say before the last has begun.
+async fn wait_for_begin(inbox: &Receiver<Mail>) -> Option<(Vec<BucketRecord>, Vec<Mail>)> {
+    let mut early = Vec::new();
     loop {
-        match start.inbox.recv().await {
-            Ok(Mail::Begin { buckets }) => {
-                shard.begin(&buckets);
-                return Ok(Some(shard));
-            }
-            Ok(Mail::Stop) | Err(_) => return Ok(None),
-            Ok(_) => {}
+        match inbox.recv().await {
+            Ok(Mail::Begin { buckets }) => return Some((buckets, early)),
+            Ok(Mail::Stop) | Err(_) => return None,
+            Ok(mail) => early.push(mail),
         }
     }
 }
@@ -181,41 +195,40 @@ async fn sweep_loop(shared: Rc<Shared<Api>>) {
     }
 }
 
-/// Answers the mailbox until it says stop.
-async fn read_mail(start: &ShardStart, shared: &Rc<Shared<Api>>) {
+/// Does what a message asks.
+fn handle(mail: Mail, shared: &Rc<Shared<Api>>) {
     let shard = &shared.service.shard;
-    while let Ok(mail) = start.inbox.recv().await {
-        match mail {
-            Mail::Connection { fd, unread } => listener::adopt(fd, unread, shared.clone()),
-            Mail::BucketAdded { bucket, done } => {
-                shard.buckets.borrow_mut().add(&bucket);
-                // The asker may have stopped: so in all answers here.
-                let _ = done.try_send(());
-            }
-            Mail::BucketFreeze { bucket, count } => {
-                let mut buckets = shard.buckets.borrow_mut();
-                buckets.set_frozen(&bucket, true);
-                let _ = count.try_send(buckets.count(&bucket));
-            }
-            Mail::BucketUnfreeze { bucket } => shard.buckets.borrow_mut().set_frozen(&bucket, false),
-            Mail::BucketRemoved { bucket, done } => {
-                shard.buckets.borrow_mut().remove(&bucket);
-                let _ = done.try_send(());
-            }
-            Mail::BucketCount { bucket, count } => {
-                let _ = count.try_send(api::buckets::live_count(shard, &bucket));
-            }
-            Mail::BucketPage { bucket, prefix, after, limit, page } => {
-                let _ = page.try_send(api::buckets::local_page(shard, &bucket, &prefix, &after, limit));
-            }
-            Mail::Begin { .. } => {}
-            Mail::Stop => return,
+    match mail {
+        Mail::Connection { fd, unread } => listener::adopt(fd, unread, shared.clone()),
+        Mail::BucketAdded { bucket, done } => {
+            shard.buckets.borrow_mut().add(&bucket);
+            // The asker may have stopped: so in all answers here.
+            let _ = done.try_send(());
         }
+        Mail::BucketFreeze { bucket, count } => {
+            let mut buckets = shard.buckets.borrow_mut();
+            buckets.set_frozen(&bucket, true);
+            let _ = count.try_send(buckets.count(&bucket));
+        }
+        Mail::BucketUnfreeze { bucket } => shard.buckets.borrow_mut().set_frozen(&bucket, false),
+        Mail::BucketRemoved { bucket, done } => {
+            shard.buckets.borrow_mut().remove(&bucket);
+            let _ = done.try_send(());
+        }
+        Mail::BucketCount { bucket, count } => {
+            let _ = count.try_send(api::buckets::live_count(shard, &bucket));
+        }
+        Mail::BucketPage { bucket, prefix, after, limit, page } => {
+            let _ = page.try_send(api::buckets::local_page(shard, &bucket, &prefix, &after, limit));
+        }
+        // The one to begin with came first; the one to stop is seen to by the caller.
+        Mail::Begin { .. } | Mail::Stop => {}
     }
 }
 
-/// Finishes the requests under way, ends the live readers, cuts who is left, and closes the log.
-async fn stop(shard: &Rc<Shard>, shared: &Rc<Shared<Api>>) {
+/// Finishes the requests under way, ends the live readers, cuts who is left, and closes the log. Other shards are answered
+/// meanwhile: their requests under way may depend on it.
+async fn stop(shard: &Rc<Shard>, shared: &Rc<Shared<Api>>, inbox: &Receiver<Mail>) {
     /// How often the stop looks whether all connections have ended.
     const LOOK: Duration = Duration::from_millis(10);
     /// Connections cut at once: fewer than the ring has entries.
@@ -226,6 +239,9 @@ async fn stop(shard: &Rc<Shard>, shared: &Rc<Shared<Api>>) {
     while shared.connections.count() > 0 && shard::now_ms() < deadline_ms {
         Timer::new(LOOK).await;
         shared.service.tick();
+        while let Ok(mail) = inbox.try_recv() {
+            handle(mail, shared);
+        }
         shared.connections.end_idle();
     }
     while shared.connections.count() > 0 && shard::now_ms() < deadline_ms + LOOK.as_millis() as u64 * 50 {
@@ -234,4 +250,25 @@ async fn stop(shard: &Rc<Shard>, shared: &Rc<Shared<Api>>) {
     }
     assert!(shared.service.stopping(), "the stop has begun");
     shard.log.stop().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mail_that_comes_before_the_beginning_is_kept() {
+        let record = |bucket: &[u8]| BucketRecord { bucket: bucket.to_vec(), generation: 1 };
+        let (sender, inbox) = async_channel::unbounded();
+        let (done, _answers) = async_channel::bounded(1);
+        sender.try_send(Mail::BucketAdded { bucket: record(b"early"), done }).unwrap();
+        sender.try_send(Mail::Begin { buckets: vec![record(b"old")] }).unwrap();
+        sender.try_send(Mail::BucketUnfreeze { bucket: b"late".to_vec() }).unwrap();
+        let (buckets, early) = futures_lite::future::block_on(wait_for_begin(&inbox)).expect("it begins");
+        assert_eq!(buckets, [record(b"old")]);
+        assert!(matches!(&early[..], [Mail::BucketAdded { bucket, .. }] if bucket.bucket == b"early"));
+        assert!(matches!(inbox.try_recv(), Ok(Mail::BucketUnfreeze { .. })));
+        sender.try_send(Mail::Stop).unwrap();
+        assert!(futures_lite::future::block_on(wait_for_begin(&inbox)).is_none());
+    }
 }
