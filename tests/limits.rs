@@ -184,7 +184,7 @@ fn a_head_that_does_not_end_times_out() {
     let mut idle = server.connect();
     let mut dripping = server.connect();
     let dripped = std::thread::spawn(move || {
-        for byte in std::iter::once(b'G').chain(std::iter::repeat(b'E')) {
+        for byte in b"GET /".iter().copied().chain(std::iter::repeat(b'x')) {
             if dripping.try_write(&[byte]).is_err() {
                 break;
             }

@@ -1,9 +1,8 @@
-//! What survives a stop, a kill, a change of `--shards`, and damage to files.
+//! What survives a stop, a kill, and a change of `--shards`.
 
 mod common;
 
-use std::path::{Path, PathBuf};
-
+use common::files::segments;
 use common::{DataDir, JSON, Server, TEXT};
 
 /// Everything that a client can see of a stream.
@@ -259,82 +258,4 @@ fn offsets_and_pages_survive_many_segments() {
         if round % 2 == 0 { server.kill() } else { server.stop() }
     }
     assert!(segments(&dir.path()).len() > 8, "the test wrote too few segments");
-}
-
-/// Every segment file below a directory.
-fn segments(dir: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(dir).expect("a directory can be read") {
-        let path = entry.expect("a directory can be read").path();
-        if path.is_dir() {
-            found.extend(segments(&path));
-        } else if path.extension().is_some_and(|extension| extension == "log") {
-            found.push(path);
-        }
-    }
-    found.sort();
-    found
-}
-
-#[test]
-fn a_flipped_byte_in_a_sealed_segment_is_damage_and_is_named() {
-    let dir = DataDir::new();
-    let flags = ["--segment-bytes", "1048576", "--shards", "1"];
-    let server = Server::start_in(&dir, &flags);
-    let stream = server.create("damaged", TEXT);
-    for _ in 0..60 {
-        stream.append("z".repeat(50_000));
-    }
-    server.stop();
-    let sealed = segments(&dir.path()).remove(0);
-    let mut bytes = std::fs::read(&sealed).expect("a segment can be read");
-    // The header of the segment: everything in it is checked before anything else.
-    bytes[16] ^= 1;
-    std::fs::write(&sealed, &bytes).expect("a segment can be written");
-    let ended = match Server::try_start(&dir, &flags) {
-        Ok(server) => panic!("it started over damage: {}", server.start_line()),
-        Err(ended) => ended,
-    };
-    assert!(!ended.status.success());
-    let name = sealed.file_name().expect("a segment has a name").to_string_lossy().into_owned();
-    assert!(ended.errors.contains(&name), "{}", ended.errors);
-    assert!(ended.errors.contains("thalweg verify"), "{}", ended.errors);
-    // Nothing was changed by the attempt: mended, it starts.
-    bytes[16] ^= 1;
-    std::fs::write(&sealed, &bytes).expect("a segment can be written");
-    let server = Server::start_in(&dir, &flags);
-    assert_eq!(server.stream("/test/damaged", TEXT).read().len(), 60 * 50_000);
-}
-
-#[test]
-fn a_flipped_payload_byte_is_never_served() {
-    let dir = DataDir::new();
-    let flags = ["--segment-bytes", "1048576", "--shards", "1", "--cache-bytes", "0"];
-    let server = Server::start_in(&dir, &flags);
-    let stream = server.create("payload", TEXT);
-    for _ in 0..60 {
-        stream.append("q".repeat(50_000));
-    }
-    server.stop();
-    let sealed = segments(&dir.path()).remove(0);
-    let mut bytes = std::fs::read(&sealed).expect("a segment can be read");
-    let at =
-        bytes.windows(1000).position(|window| window.iter().all(|&byte| byte == b'q')).expect("the payload");
-    bytes[at + 500] ^= 1;
-    std::fs::write(&sealed, &bytes).expect("a segment can be written");
-    // Footers are read at the start, not data: it may start; then the damage must show when it is read.
-    let Ok(server) = Server::try_start(&dir, &flags) else { return };
-    let mut connection = server.connect();
-    let mut offset = "-1".to_owned();
-    loop {
-        let request = server.stream("/test/payload", TEXT).get(&format!("offset={offset}"));
-        // A read that fails in its middle has no other way to say so than to end the connection.
-        let Some(page) = connection.try_read_after(&request) else { break };
-        if page.status >= 500 {
-            break;
-        }
-        assert!(page.body.iter().all(|&byte| byte == b'q'), "a damaged byte was served");
-        assert_eq!(page.header("stream-up-to-date"), None, "the damage went unnoticed");
-        offset = page.next_offset();
-    }
 }

@@ -12,6 +12,7 @@ use crate::protocol::errors::{Code, Problem, write_json_string};
 use crate::protocol::names;
 use crate::protocol::query::ListQuery;
 use crate::shard::mail::{BucketRecord, ListedStream, Mail, ShardPage};
+use crate::shard::stream::Stream;
 use crate::shard::table::Target;
 use crate::shard::{Shard, expiry, now_ms};
 use crate::storage::event::Event;
@@ -222,17 +223,23 @@ impl Api {
 
 /// Live streams of a bucket on this shard.
 pub fn live_count(shard: &Shard, bucket: &[u8]) -> u64 {
-    local_page(shard, bucket, b"", b"", usize::MAX).streams.len() as u64
+    let (table, now_ms) = (shard.table.borrow(), now_ms());
+    let counts = |id| table.get(id).is_some_and(|stream| is_listed(shard, stream, now_ms));
+    shard.buckets.borrow().count_where(bucket, counts)
 }
 
-/// A page of a bucket's streams on this shard: durable, not expired (decision 4).
+/// Whether a stream is there for a listing: durable, not expired (decision 4).
+fn is_listed(shard: &Shard, stream: &Stream, now_ms: u64) -> bool {
+    shard.is_visible(stream) && !expiry::is_expired(stream, now_ms)
+}
+
+/// A page of a bucket's streams on this shard.
 pub fn local_page(shard: &Shard, bucket: &[u8], prefix: &[u8], after: &[u8], limit: usize) -> ShardPage {
     let table = shard.table.borrow();
     let now_ms = now_ms();
     shard.buckets.borrow().page(bucket, prefix, after, limit, |id, name| {
         let stream = table.get(id)?;
-        let listed = shard.is_visible(stream) && !expiry::is_expired(stream, now_ms);
-        listed.then(|| ListedStream {
+        is_listed(shard, stream, now_ms).then(|| ListedStream {
             stream: name.to_vec(),
             closed: stream.durable.closed,
             content_type: stream.content_type.bytes.to_vec(),

@@ -22,16 +22,17 @@ use std::task::{Context, Poll};
 use futures_lite::future::poll_fn;
 use futures_lite::io::{AsyncRead, AsyncWrite};
 
-use super::body::ChunkedDecoder;
 use super::buffer::{Pool, ReadBuffer};
 use super::connections::{Connections, Entered, Phase};
-use super::head::{self, Framing, Head, Method};
-use super::problem::{BodyProblem, HeadProblem};
+use super::head::{self, Framing, Method};
+use super::problem::HeadProblem;
 use super::readiness::Readiness;
-use super::response::CONTINUE;
 use super::service::{Admit, Fill, Service, Source, Step, Wait};
 use super::socket::Socket;
 use crate::limits;
+use arriving::{Arriving, Budget};
+
+mod arriving;
 
 /// What all connections of a shard share.
 pub struct Shared<S> {
@@ -43,14 +44,6 @@ pub struct Shared<S> {
     pub pool: Pool,
     /// Where sockets wait.
     pub readiness: Rc<Readiness>,
-}
-
-/// A body that is still arriving.
-struct Arriving {
-    framing: Framing,
-    head_bytes: usize,
-    max_bytes: u64,
-    expect_continue: bool,
 }
 
 /// What must be awaited after everything in memory was served.
@@ -74,13 +67,20 @@ struct Pending {
 }
 
 struct Connection<S: Service> {
-    stream: Socket,
+    /// Before the socket: the entry must leave the table before the descriptor is closed.
     entered: Entered,
+    stream: Socket,
     shared: Rc<Shared<S>>,
     input: ReadBuffer,
+    /// Bytes of `input` that were looked at and hold no complete head.
+    seen_bytes: usize,
+    /// When the head that is arriving began: its deadline counts from there, however it trickles in.
+    head_began_ms: Option<u64>,
     /// A chunked body, decoded.
     body: Vec<u8>,
     body_ready: bool,
+    /// What the body of the request at hand takes of the budget, until the request is served.
+    budget: Option<Budget<S>>,
     output: Vec<u8>,
     pending: Vec<Pending>,
     /// A commit failed: the connection ends once what is answered is written.
@@ -91,12 +91,15 @@ struct Connection<S: Service> {
 pub async fn serve<S: Service>(stream: Socket, unread: Vec<u8>, shared: Rc<Shared<S>>) {
     let entered = shared.connections.enter(stream.as_raw_fd(), shared.service.now_ms());
     let mut connection = Connection {
-        stream,
         entered,
+        stream,
         shared,
         input: ReadBuffer::with_unread(unread),
+        seen_bytes: 0,
+        head_began_ms: None,
         body: Vec::new(),
         body_ready: false,
+        budget: None,
         output: Vec::new(),
         pending: Vec::new(),
         failed: false,
@@ -137,6 +140,7 @@ impl<S: Service> Connection<S> {
                 }
                 Next::Later(source, keep_alive) => {
                     let end = self.drive(source).await?;
+                    self.budget = None;
                     if end == Fill::Close || !keep_alive || self.shared.service.stopping() {
                         return self.close().await;
                     }
@@ -162,72 +166,88 @@ impl<S: Service> Connection<S> {
             if self.output.len() >= limits::PIPELINE_OUT_BYTES_MAX {
                 return Next::Flush;
             }
-            let unread = self.input.unread();
-            let head = match head::parse(unread) {
-                Ok(Some(head)) => head,
-                Ok(None) => return Next::Read,
-                Err(problem) => {
-                    service.malformed(&problem.into(), &mut self.output);
-                    return Next::Close;
-                }
-            };
-            let body = match head.framing {
-                Framing::None => Some(&unread[head.head_bytes..head.head_bytes]),
-                Framing::Length(length) => unread[head.head_bytes..].get(..length as usize),
-                Framing::Chunked => self.body_ready.then_some(self.body.as_slice()),
-            };
-            let Some(body) = body else {
-                return match service.admit(&head, &mut self.output) {
-                    Admit::Body { max_bytes } => Next::Body(arriving(&head, max_bytes)),
-                    Admit::Elsewhere(shard) => Next::Elsewhere(shard),
-                    Admit::Refused => Next::Close,
-                };
-            };
-            let request_bytes = head.head_bytes + if self.body_ready { 0 } else { body.len() };
-            if !self.pending.is_empty() && head.method != Method::Post {
-                // Readers see what is durable: one that follows a write on its connection must not miss it.
-                return Next::Flush;
-            }
-            let keep_alive = head.keep_alive;
-            let begin = self.output.len();
-            let step = service.call(&head, body, &mut self.output);
-            let done = match step {
-                Step::Elsewhere(shard) => {
-                    assert_eq!(self.output.len(), begin, "a request that moves has no answer yet");
-                    // A decoded body cannot travel: ownership was settled before it was read.
-                    assert!(!self.body_ready, "a request with a decoded body was admitted here");
-                    return Next::Elsewhere(shard);
-                }
-                Step::Again(wait) => {
-                    assert_eq!(self.output.len(), begin, "a request that waits has no answer yet");
-                    return Next::Wait(wait);
-                }
-                Step::After(ticket) => {
-                    if ticket > service.durable() {
-                        self.pending.push(Pending { ticket, begin, end: self.output.len() });
-                    }
-                    None
-                }
-                Step::Done => None,
-                Step::DoneAndClose => Some(Next::Close),
-                Step::Later(source) => Some(Next::Later(source, keep_alive)),
-            };
-            self.input.consume(request_bytes);
-            self.drop_body();
-            self.entered.head_begins(service.now_ms());
-            match done {
-                Some(next) => return next,
-                None if !keep_alive || service.stopping() => return Next::Close,
-                None => {}
+            if let Some(next) = self.serve_one(service) {
+                return next;
             }
         }
         Next::Flush
     }
 
-    fn drop_body(&mut self) {
+    /// Serves the request at the start of the input. `None`: its answer is in the out buffer, and the next one is due.
+    fn serve_one(&mut self, service: &S) -> Option<Next> {
+        let unread = self.input.unread();
+        let parsed = match self.seen_bytes {
+            0 => head::parse(unread),
+            seen_bytes => head::parse_more(unread, seen_bytes),
+        };
+        let head = match parsed {
+            Ok(Some(head)) => head,
+            Ok(None) => {
+                self.seen_bytes = unread.len();
+                return Some(Next::Read);
+            }
+            Err(problem) => {
+                service.malformed(&problem.into(), &mut self.output);
+                return Some(Next::Close);
+            }
+        };
+        (self.seen_bytes, self.head_began_ms) = (0, None);
+        if !self.pending.is_empty() && head.method != Method::Post {
+            // Readers see what is durable: one that follows a write on its connection must not miss it.
+            return Some(Next::Flush);
+        }
+        let body = match head.framing {
+            Framing::None => Some(&unread[head.head_bytes..head.head_bytes]),
+            Framing::Length(length) => unread[head.head_bytes..].get(..length as usize),
+            Framing::Chunked => self.body_ready.then_some(self.body.as_slice()),
+        };
+        let Some(body) = body else {
+            return Some(match service.admit(&head, &mut self.output) {
+                Admit::Body { max_bytes } => Next::Body(Arriving::of(&head, max_bytes)),
+                Admit::Elsewhere(shard) => Next::Elsewhere(shard),
+                Admit::Refused => Next::Close,
+            });
+        };
+        let request_bytes = head.head_bytes + if self.body_ready { 0 } else { body.len() };
+        let keep_alive = head.keep_alive;
+        let begin = self.output.len();
+        let step = service.call(&head, body, &mut self.output);
+        let next = match step {
+            Step::Elsewhere(shard) => {
+                assert_eq!(self.output.len(), begin, "a request that moves has no answer yet");
+                // A decoded body cannot travel: ownership was settled before it was read.
+                assert!(!self.body_ready, "a request with a decoded body was admitted here");
+                return Some(Next::Elsewhere(shard));
+            }
+            Step::Again(wait) => {
+                assert_eq!(self.output.len(), begin, "a request that waits has no answer yet");
+                return Some(Next::Wait(wait));
+            }
+            Step::After(ticket) => {
+                if ticket > service.durable() {
+                    self.pending.push(Pending { ticket, begin, end: self.output.len() });
+                }
+                None
+            }
+            Step::Done => None,
+            Step::DoneAndClose => Some(Next::Close),
+            Step::Later(source) => Some(Next::Later(source, keep_alive)),
+        };
+        self.served(request_bytes, &next);
+        let last = !keep_alive || service.stopping();
+        next.or_else(|| last.then_some(Next::Close))
+    }
+
+    /// The request at the start of the input is served, or on its way.
+    fn served(&mut self, request_bytes: usize, next: &Option<Next>) {
+        self.input.consume(request_bytes);
         if self.body_ready {
             self.body = Vec::new();
             self.body_ready = false;
+        }
+        // A slow answer may still hold the body; a live reader does not.
+        if !matches!(next, Some(Next::Later(source, _)) if !source.ends_with_peer()) {
+            self.budget = None;
         }
     }
 
@@ -263,17 +283,21 @@ impl<S: Service> Connection<S> {
     }
 
     async fn write_output(&mut self) -> io::Result<()> {
-        let mut written = 0;
+        let (mut written, mut waited) = (0, false);
         while written < self.output.len() {
             let Self { stream, output, entered, shared, .. } = self;
             written += poll_fn(|context| {
                 let polled = Pin::new(&mut *stream).poll_write(context, &output[written..]);
                 if polled.is_pending() {
+                    waited = true;
                     entered.enter(Phase::Writing, shared.service.now_ms());
                 }
-                retry_interrupted(polled, context)
+                polled
             })
             .await?;
+        }
+        if waited {
+            self.enter(Phase::Working);
         }
         if self.output.capacity() > limits::PIPELINE_OUT_BYTES_MAX {
             self.output = Vec::new();
@@ -285,15 +309,15 @@ impl<S: Service> Connection<S> {
 
     /// Reads once. While nothing has arrived no buffer is held. Returns the number of bytes; 0 at the end.
     async fn read(&mut self) -> io::Result<usize> {
-        let phase = if self.input.is_empty() { Phase::Idle } else { Phase::Head };
-        if phase == Phase::Idle {
+        if self.input.is_empty() {
             // What an idle connection keeps is what a server with many of them pays for.
             self.output = Vec::new();
             self.pending = Vec::new();
-        }
-        match phase {
-            Phase::Idle => self.enter(Phase::Idle),
-            _ => self.entered.await_head(),
+            self.enter(Phase::Idle);
+        } else {
+            let began_ms = self.head_began_ms.unwrap_or_else(|| self.shared.service.now_ms());
+            self.head_began_ms = Some(began_ms);
+            self.entered.enter(Phase::Head, began_ms);
         }
         let Self { stream, input, shared, .. } = self;
         let count = poll_fn(|context| {
@@ -306,15 +330,12 @@ impl<S: Service> Connection<S> {
             if polled.is_pending() && input.is_empty() {
                 shared.pool.put(std::mem::take(input));
             }
-            retry_interrupted(polled, context)
+            polled
         })
         .await?;
         if count > 0 {
             self.input.filled(count);
             self.enter(Phase::Working);
-            if phase == Phase::Idle {
-                self.entered.head_begins(self.shared.service.now_ms());
-            }
         }
         Ok(count)
     }
@@ -327,92 +348,19 @@ impl<S: Service> Connection<S> {
         self.close().await
     }
 
-    /// Reads the body that `arriving` describes. `false`: it broke a rule, and the answer is in the out buffer.
-    async fn read_body(&mut self, arriving: Arriving) -> io::Result<bool> {
-        let budget = match arriving.framing {
-            Framing::Length(length) => length,
-            _ => arriving.max_bytes.min(limits::CHUNKED_BUDGET_BYTES),
-        };
-        if !self.shared.service.take_body_budget(budget, &mut self.output) {
-            return Ok(false);
-        }
-        self.entered.body_begins(self.shared.service.now_ms());
-        if arriving.expect_continue && self.input.unread().len() == arriving.head_bytes {
-            self.output.extend_from_slice(CONTINUE);
-            self.write_output().await?;
-        }
-        let read = match arriving.framing {
-            Framing::Length(length) => self.read_sized(arriving.head_bytes, length as usize).await,
-            _ => self.read_chunked(&arriving).await,
-        };
-        self.shared.service.return_body_budget(budget);
-        let whole = read?;
-        if !whole && self.entered.expired() {
-            self.shared.service.malformed(&BodyProblem::Timeout.into(), &mut self.output);
-        }
-        Ok(whole)
-    }
-
-    async fn read_sized(&mut self, head_bytes: usize, length: usize) -> io::Result<bool> {
-        loop {
-            let have = self.input.unread().len() - head_bytes;
-            if have >= length {
-                return Ok(true);
-            }
-            // Memory grows with what arrives, not with what is claimed. A byte to spare past the body lets the read
-            // come back short, which is how the executor learns that the socket is drained.
-            let spare = (length - have).min(have.max(limits::BODY_READ_BYTES)) + 1;
-            self.shared.pool.reserve(&mut self.input, spare);
-            if self.read_some_body().await? == 0 {
-                return Ok(false);
-            }
-        }
-    }
-
-    /// Decodes into `self.body`; what is decoded leaves the input, the head stays.
-    async fn read_chunked(&mut self, arriving: &Arriving) -> io::Result<bool> {
-        let mut decoder = ChunkedDecoder::new(arriving.max_bytes);
-        loop {
-            let encoded = &self.input.unread()[arriving.head_bytes..];
-            match decoder.feed(encoded, &mut self.body) {
-                Ok(fed) => {
-                    self.input.cut(arriving.head_bytes, fed.consumed);
-                    if fed.done {
-                        self.body_ready = true;
-                        return Ok(true);
-                    }
-                }
-                Err(problem) => {
-                    self.shared.service.malformed(&problem.into(), &mut self.output);
-                    return Ok(false);
-                }
-            }
-            self.shared.pool.reserve(&mut self.input, super::buffer::SMALL_BYTES / 2);
-            if self.read_some_body().await? == 0 {
-                return Ok(false);
-            }
-        }
-    }
-
-    async fn read_some(&mut self) -> io::Result<usize> {
+    /// Reads once, whatever it is.
+    async fn receive(&mut self) -> io::Result<usize> {
         let Self { stream, input, .. } = self;
-        let count = poll_fn(|context| {
-            let polled = Pin::new(&mut *stream).poll_read(context, input.spare());
-            retry_interrupted(polled, context)
-        })
-        .await?;
+        let count = poll_fn(|context| Pin::new(&mut *stream).poll_read(context, input.spare())).await?;
         self.input.filled(count);
-        Ok(count)
-    }
-
-    async fn read_some_body(&mut self) -> io::Result<usize> {
-        let count = self.read_some().await?;
-        self.entered.body_progress(count, self.shared.service.now_ms());
         Ok(count)
     }
 
     /// Writes an answer as its source produces it, watching for the peer's going away if that ends it.
     async fn drive(&mut self, mut source: Box<dyn Source>) -> io::Result<Fill> {
+        if self.input.is_empty() {
+            self.shared.pool.put(std::mem::take(&mut self.input));
+        }
         loop {
             self.enter(Phase::Working);
             let watch = source.ends_with_peer();
@@ -442,15 +390,17 @@ impl<S: Service> Connection<S> {
         self.flush().await?;
         self.enter(Phase::Closing);
         self.stream.shutdown(std::net::Shutdown::Write);
+        self.shared.pool.put(std::mem::replace(&mut self.input, self.shared.pool.take()));
         let mut drained = 0;
         while drained < limits::CLOSING_DRAIN_BYTES_MAX {
-            self.input = self.shared.pool.take();
-            let count = self.read_some().await?;
+            let count = self.receive().await?;
             if count == 0 {
                 break;
             }
+            self.input.consume(count);
             drained += count;
         }
+        self.shared.pool.put(std::mem::take(&mut self.input));
         Ok(None)
     }
 
@@ -463,15 +413,6 @@ impl<S: Service> Connection<S> {
 
     fn enter(&self, phase: Phase) {
         self.entered.enter(phase, self.shared.service.now_ms());
-    }
-}
-
-fn arriving(head: &Head<'_>, max_bytes: u64) -> Arriving {
-    Arriving {
-        framing: head.framing,
-        head_bytes: head.head_bytes,
-        max_bytes,
-        expect_continue: head.expect_continue,
     }
 }
 
@@ -489,7 +430,6 @@ fn peer_is_gone(stream: &mut Socket, input: &mut ReadBuffer, pool: &Pool, contex
         match Pin::new(&mut *stream).poll_read(context, input.spare()) {
             Poll::Ready(Ok(0)) => return true,
             Poll::Ready(Ok(count)) => input.filled(count),
-            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
             Poll::Ready(Err(_)) => return true,
             Poll::Pending => {
                 if input.is_empty() {
@@ -501,16 +441,5 @@ fn peer_is_gone(stream: &mut Socket, input: &mut ReadBuffer, pool: &Pool, contex
     }
 }
 
-/// A system call that a signal interrupted, or an operation that a stray cancellation hit (the executor reports that
-/// as a time-out, and we set none), is simply polled again.
-fn retry_interrupted<T>(polled: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-    match polled {
-        Poll::Ready(Err(error))
-            if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::TimedOut) =>
-        {
-            context.waker().wake_by_ref();
-            Poll::Pending
-        }
-        other => other,
-    }
-}
+#[cfg(test)]
+mod tests;

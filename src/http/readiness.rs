@@ -199,3 +199,65 @@ impl Drop for Registration {
         self.set.free.borrow_mut().push(self.index);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    fn pair(set: &Rc<Readiness>) -> (UnixStream, UnixStream, Registration) {
+        let (near, far) = UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let registration = set.register(near.as_raw_fd()).unwrap();
+        (near, far, registration)
+    }
+
+    fn readable(registration: &Registration) -> bool {
+        registration.wait_readable(&Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn bytes_make_a_socket_readable_until_it_is_drained() {
+        let set = Readiness::new().unwrap();
+        let (_near, mut far, registration) = pair(&set);
+        assert!(!readable(&registration));
+        far.write_all(b"x").unwrap();
+        assert_eq!(set.turn().unwrap(), 1);
+        assert!(readable(&registration));
+        registration.drained();
+        assert!(!readable(&registration));
+        assert_eq!(set.turn().unwrap(), 0, "an edge is told once");
+        far.write_all(b"y").unwrap();
+        set.turn().unwrap();
+        assert!(readable(&registration), "and the next edge, too");
+    }
+
+    /// The end of a peer may come with its last bytes, in one event: after a short read there is still the end to read.
+    #[test]
+    fn the_end_is_not_lost_behind_a_short_read() {
+        let set = Readiness::new().unwrap();
+        let (mut near, mut far, registration) = pair(&set);
+        far.write_all(b"last").unwrap();
+        drop(far);
+        set.turn().unwrap();
+        let mut bytes = [0; 16];
+        assert_eq!(near.read(&mut bytes).unwrap(), 4);
+        registration.drained();
+        assert!(readable(&registration), "the end is still to be read");
+        assert_eq!(near.read(&mut bytes).unwrap(), 0);
+    }
+
+    #[test]
+    fn events_of_a_socket_that_is_gone_reach_nobody() {
+        let set = Readiness::new().unwrap();
+        let (near, _far, registration) = pair(&set);
+        let stale = u64::from(registration.index);
+        drop(registration);
+        drop(near);
+        let (_near, _far, registration) = pair(&set);
+        assert_eq!(u64::from(registration.index), stale, "the place is used again");
+        set.note(stale, libc::EPOLLIN);
+        assert!(!readable(&registration), "but not for the events of the one before");
+    }
+}

@@ -74,6 +74,12 @@ impl Buckets {
         self.by_id.get(bucket).map_or(0, |bucket| bucket.streams.len() as u64)
     }
 
+    /// Streams of a bucket here that `counts` says count.
+    pub fn count_where(&self, bucket: &[u8], counts: impl Fn(StreamId) -> bool) -> u64 {
+        let bucket = self.by_id.get(bucket);
+        bucket.map_or(0, |bucket| bucket.streams.values().filter(|id| counts(**id)).count() as u64)
+    }
+
     /// A page of a bucket's streams here: `describe` leaves out those that are not to be listed.
     pub fn page(
         &self,
@@ -156,5 +162,7 @@ mod tests {
         }
         buckets.leave(b"logs/a");
         assert_eq!(buckets.count(b"logs"), 6);
+        assert_eq!(buckets.count_where(b"logs", |id| id.lineage < 3), 2, "a is gone, b and user-2 are left");
+        assert_eq!(buckets.count_where(b"none", |_| true), 0);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A fresh megabyte costs hundreds of page faults, so commit buffers circulate: open commit -> write in flight -> cache ->
 //! pool -> open commit. The executor's buffer type writes its whole length and can only shrink, so a prefix is written
-//! through a shortened alias (see [`AlignedBuffer::prefix`]); the buffer itself keeps its capacity.
+//! through a shortened alias (see `AlignedBuffer::prefix`); the buffer itself keeps its capacity.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;

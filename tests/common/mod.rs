@@ -9,6 +9,7 @@
 
 pub mod batch;
 pub mod client;
+pub mod files;
 pub mod random;
 pub mod server;
 pub mod sse;

@@ -43,8 +43,11 @@ fn variable(name: &str, default: &str) -> String {
 /// Path and content type of a shared stream.
 fn stream_of(index: usize) -> (String, &'static str) {
     // Both surfaces, both kinds.
-    let path =
-        if index.is_multiple_of(3) { format!("/v1/stream/crash/{index}") } else { format!("/test/shared-{index}") };
+    let path = if index.is_multiple_of(3) {
+        format!("/v1/stream/crash/{index}")
+    } else {
+        format!("/test/shared-{index}")
+    };
     (path, if index.is_multiple_of(2) { TEXT } else { JSON })
 }
 

@@ -232,7 +232,7 @@ impl Model {
     fn fence(&mut self, server: &Server) {
         for (writer, producer) in &mut self.producers {
             let Some(last) = producer.acknowledged.last() else { continue };
-            if producer.acknowledged.len() < 150 {
+            if producer.acknowledged.len() < 15 {
                 continue;
             }
             let stream = server.stream(&self.path, self.content_type);
