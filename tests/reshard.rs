@@ -485,6 +485,29 @@ fn changes_do_not_pile_up_segments_that_are_nearly_empty() {
 }
 
 #[test]
+fn a_log_that_lost_everything_is_no_new_log() {
+    let dir = DataDir::new();
+    let server = start(&dir, "2");
+    let world = World::create(&server);
+    server.stop();
+    let server = start(&dir, "3");
+    world.check(&server, "changed");
+    server.stop();
+    let shard = dir.path().join("generation-000002/shard-001");
+    let kept = dir.path().join("kept");
+    std::fs::rename(&shard, &kept).expect("a directory can be renamed");
+    std::fs::create_dir(&shard).expect("a directory can be made");
+    let Err(ended) = Server::try_start(&dir, &[&FLAGS[..], &["--shards", "3"]].concat()) else {
+        panic!("it started without a log that it had")
+    };
+    assert_eq!(ended.status.code(), Some(10), "{ended:?}");
+    assert!(ended.errors.contains("generation-000002/shard-001/segments is missing"), "{ended:?}");
+    std::fs::remove_dir(&shard).expect("it is empty");
+    std::fs::rename(&kept, &shard).expect("a directory can be renamed");
+    world.check(&start(&dir, "3"), "put back");
+}
+
+#[test]
 fn a_directory_keeps_its_number_unless_told_otherwise() {
     let dir = DataDir::new();
     start(&dir, "3").stop();
