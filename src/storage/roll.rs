@@ -8,6 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -265,8 +266,9 @@ thread_local! {
     };
 }
 
-/// Writes the footer and the trailer of a segment that is complete. Its file must be open for writing.
-pub(super) async fn seal(segment: &Segment, footer: FooterBuilder) -> io::Result<()> {
+/// Writes the footer and the trailer of a segment that is complete; returns what lies unused between the two. Its file must
+/// be open for writing.
+pub(super) async fn seal(segment: &Segment, footer: FooterBuilder) -> io::Result<Range<u64>> {
     let (pages, trailer) = footer.finish();
     let end = segment.header.segment_bytes - BLOCK_BYTES as u64;
     let footer_end = trailer.footer_position + pages.len() as u64;
@@ -282,7 +284,8 @@ pub(super) async fn seal(segment: &Segment, footer: FooterBuilder) -> io::Result
     let mut block = AlignedBuffer::new(BLOCK_BYTES);
     trailer.encode(block.bytes_mut());
     write_all(&*segment.file, &Rc::new(block), BLOCK_BYTES, end).await?;
-    segment.file.sync().await
+    segment.file.sync().await?;
+    Ok(footer_end..end)
 }
 
 /// The name of a file that only a log's own directory has.
