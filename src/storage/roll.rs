@@ -31,6 +31,10 @@ use crate::storage::segment_table::Segment;
 const ZEROS_BYTES: usize = 256 * 1024;
 /// After each write of zeros, so many times its duration is left to others.
 const ZEROS_PAUSE: u32 = 2;
+/// Zeros are written so far ahead of use, and no faster than twice the rate of use: each write of them makes a commit wait.
+const ZEROS_AHEAD_BYTES: u64 = 16 * 1024 * 1024;
+/// Bytes of commits after which it is looked whether more zeros are due.
+const ZEROS_LOOK_BYTES: usize = 512 * 1024;
 /// Commits from this size on amortise the journal; zeros would only cost bandwidth.
 const LARGE_COMMIT_BYTES: usize = 256 * 1024;
 /// How long a full disk is left alone before another try.
@@ -71,6 +75,8 @@ pub(super) struct Roller {
     hurried: Cell<bool>,
     /// Moving average of commit sizes.
     commit_bytes: Cell<usize>,
+    /// Bytes of commits since the background task was last told of them.
+    untold_bytes: Cell<usize>,
 }
 
 impl Roller {
@@ -82,6 +88,7 @@ impl Roller {
             seals: RefCell::new(seals),
             hurried: Cell::new(false),
             commit_bytes: Cell::new(0),
+            untold_bytes: Cell::new(0),
         }
     }
 
@@ -116,6 +123,11 @@ impl Roller {
     pub(super) fn observe(&self, bytes: usize) {
         let average = self.commit_bytes.get();
         self.commit_bytes.set(average - average / 16 + bytes / 16);
+        self.untold_bytes.set(self.untold_bytes.get() + bytes);
+        if self.untold_bytes.get() >= ZEROS_LOOK_BYTES {
+            self.untold_bytes.set(0);
+            self.signal.notify();
+        }
     }
 
     /// A segment waits for its footer.
@@ -135,14 +147,10 @@ pub(super) fn start(inner: &Rc<Inner>) {
 async fn run(inner: &Inner) {
     let roller = &inner.roller;
     while !inner.latched.get() {
-        let job = roller.seals.borrow_mut().pop_front();
-        if let Some(job) = job {
-            let segment = Rc::clone(inner.table.borrow().get(job.segment));
-            if let Err(error) = seal(&segment, job.footer).await {
-                let path = inner.store.path_of(&segment.listed.name);
-                inner.latch(format!("{path}: writing the footer: {error}"));
-            }
-        } else if inner.stopping.get() {
+        if seal_one(inner).await {
+            continue;
+        }
+        if inner.stopping.get() {
             return;
         } else if roller.is_ready() {
             roller.signal.wait().await;
@@ -150,6 +158,18 @@ async fn run(inner: &Inner) {
             make_next(inner).await;
         }
     }
+}
+
+/// Seals a segment, if one waits for it.
+async fn seal_one(inner: &Inner) -> bool {
+    let job = inner.roller.seals.borrow_mut().pop_front();
+    let Some(job) = job else { return false };
+    let segment = Rc::clone(inner.table.borrow().get(job.segment));
+    if let Err(error) = seal(&segment, job.footer).await {
+        let path = inner.store.path_of(&segment.listed.name);
+        inner.latch(format!("{path}: writing the footer: {error}"));
+    }
+    true
 }
 
 async fn make_next(inner: &Inner) {
@@ -242,6 +262,13 @@ async fn write_zeros(inner: &Inner, file: &dyn File, bytes: u64) -> io::Result<(
     while position < bytes && !inner.ending() {
         if roller.hurried.get() || roller.commit_bytes.get() >= LARGE_COMMIT_BYTES {
             return Ok(());
+        }
+        if seal_one(inner).await {
+            continue;
+        }
+        if position > 2 * inner.appender.borrow().active_bytes() + ZEROS_AHEAD_BYTES {
+            roller.signal.wait().await;
+            continue;
         }
         let started = Instant::now();
         position = zeros_at(file, position, bytes).await?;
