@@ -19,6 +19,7 @@ use super::answer::{Manner, end_headers};
 use super::large::LargeAppend;
 use super::{Api, Named, Request, Step404, too_large};
 use crate::http::service::Wait;
+use crate::limits::RECORDS_PER_APPEND_MAX;
 
 /// Metadata bytes of an append entry besides its variable parts, generously.
 const META_BYTES: usize = 128;
@@ -277,10 +278,10 @@ impl Api {
         out: &mut Vec<u8>,
     ) -> Step {
         let meta_bytes = controls.meta_bytes() + canonical.lengths_bytes();
+        if has_too_many_records(self, canonical.lengths, meta_bytes) {
+            return self.fail_staged(request.manner, id, out, &too_many_records());
+        }
         if meta_bytes + canonical.stored_bytes() > self.shard.log.payload_max() {
-            if meta_bytes > self.shard.log.payload_max() {
-                return self.fail(request, out, &too_many_records());
-            }
             return LargeAppend::step(self, request.manner, id, controls, canonical);
         }
         match self.shard.room(meta_bytes, canonical.stored_bytes(), Class::Append) {
@@ -428,7 +429,13 @@ pub fn record_range(answer: &mut Answer<'_>, start: u64, next: u64) {
     answer.header_u64("Stream-Record-Start", start).header_u64("Stream-Record-Next", next);
 }
 
-/// The problem of an append whose record lengths alone fill a commit.
+/// Whether one append cannot hold these records: each is an entry in the index, and their lengths share one log entry.
+pub fn has_too_many_records(api: &Api, lengths: Lengths<'_>, meta_bytes: usize) -> bool {
+    lengths.count() > RECORDS_PER_APPEND_MAX as u64 || meta_bytes > api.shard.log.payload_max()
+}
+
+/// The problem of an append with too many records.
 pub fn too_many_records() -> Problem {
-    Problem::fixed(Code::PayloadTooLarge, "the body holds more records than one append can: send several")
+    let message = format!("an append holds at most {RECORDS_PER_APPEND_MAX} records: send several");
+    Problem::new(Code::PayloadTooLarge, message)
 }

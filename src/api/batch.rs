@@ -17,7 +17,7 @@ use crate::storage::event::{Lengths, Payload};
 use crate::storage::log::{Class, Refusal, Room};
 
 use super::answer::{Manner, STREAM_NOT_FOUND};
-use super::append::{Canonical, Controls, appended_event, too_many_records};
+use super::append::{Canonical, Controls, appended_event, has_too_many_records, too_many_records};
 use super::{Api, Named, Request, Step404, large, too_large};
 
 /// Headers that a batch does not take (extension 4.2).
@@ -272,7 +272,8 @@ impl Progress {
         let frame = &body[start..end];
         let canonical = json::split(frame, &mut self.scratch, &mut self.frame_lengths, AllowEmpty::No)?;
         let records = self.frame_lengths.len();
-        if records * 5 + META_BYTES > api.shard.log.payload_max() {
+        let lengths = Canonical::lengths_of(&self.frame_lengths);
+        if has_too_many_records(api, lengths, records * 5 + META_BYTES) {
             return Err(too_many_records());
         }
         self.run.lengths.extend_from_slice(&self.frame_lengths);

@@ -13,7 +13,7 @@ use crate::storage::event::{Appended, Payload, StreamCreated};
 use crate::storage::log::{Class, Room};
 
 use super::answer::{BUCKET_NOT_FOUND, Manner, end_headers};
-use super::append::{Canonical, record_range, too_many_records};
+use super::append::{Canonical, has_too_many_records, record_range, too_many_records};
 use super::large::{self, Owned};
 use super::{Api, Named, Request, scheme, too_large};
 
@@ -192,7 +192,7 @@ impl Api {
         out: &mut Vec<u8>,
     ) -> Step {
         let meta_bytes = wanted.meta_bytes(named) + canonical.lengths_bytes();
-        if meta_bytes > self.shard.log.payload_max() {
+        if has_too_many_records(self, canonical.lengths, meta_bytes) {
             return self.fail(request, out, &too_many_records());
         }
         let location = Location::of(self, request, named);
