@@ -120,6 +120,23 @@ fn json_nests_only_so_deep() {
 }
 
 #[test]
+fn an_append_holds_only_so_many_records() {
+    let server = Server::start(&[]);
+    let stream = server.create("many", JSON);
+    let most = 1 << 20;
+    let array = |records: usize| format!("[{}0]", "0,".repeat(records - 1));
+    // Of different lengths, too, which take more room in the log.
+    let uneven = |records: usize| format!("[{}0,11]", "0,11,".repeat(records / 2 - 1));
+    stream.post(array(most + 1)).expect(413);
+    stream.post(uneven(most + 2)).expect(413);
+    let unmade = server.stream(&format!("{}unmade", server.prefix()), JSON);
+    unmade.put().body(array(most + 1)).expect(413);
+    unmade.request("HEAD").expect(404);
+    let answer = stream.post(array(most)).expect(204);
+    assert_eq!(answer.header("stream-record-next"), Some("1048576"));
+}
+
+#[test]
 fn a_stream_remembers_only_so_many_producers() {
     let server = Server::start(&["--shards", "1"]);
     let stream = server.create("producers", TEXT);

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
@@ -446,6 +447,64 @@ fn an_older_manifest_does_not_cost_the_newer_data() {
     std::fs::write(&manifest, &newer).expect("the manifest can be written");
     world.check(&start(&dir, "3"), "with the newer one again");
     assert_eq!(generations(&dir), ["generation-000002"]);
+}
+
+/// Bytes that a directory takes on its device, each file once.
+fn disk_bytes(dir: &Path) -> u64 {
+    fn walk(dir: &Path, files: &mut std::collections::BTreeMap<u64, u64>) {
+        for entry in std::fs::read_dir(dir).expect("a directory can be read") {
+            let path = entry.expect("a directory can be read").path();
+            let metadata = path.metadata().expect("a file can be asked");
+            match metadata.is_dir() {
+                true => walk(&path, files),
+                false => drop(files.insert(metadata.ino(), 512 * metadata.blocks())),
+            }
+        }
+    }
+    let mut files = std::collections::BTreeMap::new();
+    walk(dir, &mut files);
+    files.values().sum()
+}
+
+#[test]
+fn changes_do_not_pile_up_segments_that_are_nearly_empty() {
+    let dir = DataDir::new();
+    let flags = |shards| ["--segment-bytes", "16777216", "--shards", shards];
+    let server = Server::start_in(&dir, &flags("2"));
+    server.create("s", TEXT).append("x");
+    server.stop();
+    for round in 0..10 {
+        let server = Server::start_in(&dir, &flags(if round % 2 == 0 { "1" } else { "2" }));
+        server.stream("/test/s", TEXT).append("x");
+        server.stop();
+    }
+    assert_eq!(Server::start_in(&dir, &flags("2")).stream("/test/s", TEXT).read_text(), "x".repeat(11));
+    let bytes = disk_bytes(&dir.path());
+    // Two shards, each with a segment in use and one made ahead.
+    assert!(bytes < 5 * 16777216, "{bytes} bytes");
+}
+
+#[test]
+fn a_log_that_lost_everything_is_no_new_log() {
+    let dir = DataDir::new();
+    let server = start(&dir, "2");
+    let world = World::create(&server);
+    server.stop();
+    let server = start(&dir, "3");
+    world.check(&server, "changed");
+    server.stop();
+    let shard = dir.path().join("generation-000002/shard-001");
+    let kept = dir.path().join("kept");
+    std::fs::rename(&shard, &kept).expect("a directory can be renamed");
+    std::fs::create_dir(&shard).expect("a directory can be made");
+    let Err(ended) = Server::try_start(&dir, &[&FLAGS[..], &["--shards", "3"]].concat()) else {
+        panic!("it started without a log that it had")
+    };
+    assert_eq!(ended.status.code(), Some(10), "{ended:?}");
+    assert!(ended.errors.contains("generation-000002/shard-001/segments is missing"), "{ended:?}");
+    std::fs::remove_dir(&shard).expect("it is empty");
+    std::fs::rename(&kept, &shard).expect("a directory can be renamed");
+    world.check(&start(&dir, "3"), "put back");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::protocol::{digits, headers};
 use crate::shard::Found;
 use crate::shard::stream::{End, Stream};
 use crate::shard::table::StreamId;
+use crate::storage::codec::varint_bytes;
 use crate::storage::event::{Appended, Lengths, Payload, Producer};
 use crate::storage::log::{Class, Room};
 
@@ -104,17 +105,13 @@ impl<'a> Canonical<'a> {
         self.bytes.len() + usize::from(self.separator)
     }
 
-    /// Upper bound of the bytes that its lengths take in an entry.
+    /// Bytes that its lengths take in an entry, at most.
     pub fn lengths_bytes(&self) -> usize {
         match self.lengths {
             Lengths::Uniform { .. } => 16,
-            Lengths::Each(list) => list.len() * varint_bytes_max(self.bytes.len()),
+            Lengths::Each(list) => list.iter().map(|len| varint_bytes(u64::from(*len))).sum(),
         }
     }
-}
-
-fn varint_bytes_max(value: usize) -> usize {
-    (usize::BITS - value.leading_zeros()) as usize / 7 + 1
 }
 
 impl<'a> Controls<'a> {
@@ -280,7 +277,7 @@ impl Api {
         match large::fits_whole(self, meta_bytes, canonical) {
             Ok(true) => {}
             Ok(false) => return LargeAppend::step(self, request.manner, id, controls, canonical),
-            Err(problem) => return self.fail(request, out, &problem),
+            Err(problem) => return self.fail_staged(request.manner, id, out, &problem),
         }
         match self.shard.room(meta_bytes, canonical.stored_bytes(), Class::Append) {
             Room::Now => {}

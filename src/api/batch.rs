@@ -274,12 +274,8 @@ impl Progress {
         let frame = &body[start..end];
         let canonical = json::split(frame, &mut self.scratch, &mut self.frame_lengths, AllowEmpty::No)?;
         let records = self.frame_lengths.len();
-        let lengths = Lengths::Each(&self.frame_lengths);
-        large::fits_whole(
-            api,
-            META_BYTES + records * LENGTH_BYTES_MAX,
-            Canonical { bytes: canonical, separator: true, lengths },
-        )?;
+        let judged = Canonical::records(canonical, &self.frame_lengths);
+        large::fits_whole(api, META_BYTES + judged.lengths_bytes(), judged)?;
         self.run.lengths.extend_from_slice(&self.frame_lengths);
         // Compact JSON is used where it lies; anything else was rewritten to scratch memory that the next frame needs.
         let inside = canonical.as_ptr().addr().wrapping_sub(body.as_ptr().addr());

@@ -2,6 +2,7 @@
 //! between; one final entry, checked anew, publishes them. Chunks that no entry publishes are garbage.
 
 use crate::http::service::{Fill, OneShot, Step};
+use crate::limits::RECORDS_PER_APPEND_MAX;
 use crate::protocol::errors::{Code, Problem};
 use crate::shard::table::StreamId;
 use crate::storage::event::{Lengths, Part, Payload, Producer};
@@ -69,7 +70,10 @@ pub fn parts_bytes(payload_bytes: usize) -> usize {
 /// if not even that.
 pub fn fits_whole(api: &Api, meta_bytes: usize, canonical: Canonical<'_>) -> Result<bool, Problem> {
     let (entry_max, stored_bytes) = (api.shard.log.payload_max(), canonical.stored_bytes());
-    if meta_bytes + stored_bytes <= entry_max {
+    if canonical.lengths.count() > RECORDS_PER_APPEND_MAX as u64 {
+        let message = format!("an append holds at most {RECORDS_PER_APPEND_MAX} records: send several");
+        Err(Problem::new(Code::PayloadTooLarge, message))
+    } else if meta_bytes + stored_bytes <= entry_max {
         Ok(true)
     } else if meta_bytes + parts_bytes(stored_bytes) <= entry_max {
         Ok(false)

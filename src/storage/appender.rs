@@ -316,6 +316,11 @@ impl Appender {
         !self.marked && self.active.is_some()
     }
 
+    /// How far the active segment is filled.
+    pub(super) fn active_bytes(&self) -> u64 {
+        self.active.as_ref().map_or(0, |active| active.position)
+    }
+
     /// Sequence number of the commit that was opened last.
     pub(super) fn last_lsn(&self) -> u64 {
         self.next_lsn - 1

@@ -10,7 +10,7 @@
 
 use std::future::Future;
 use std::io;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -75,6 +75,12 @@ pub trait File {
     fn sync(&self) -> LocalFuture<'_, io::Result<()>>;
     /// Reserves space so that the file is `bytes` long; what was not written reads as zeros.
     fn allocate(&self, bytes: u64) -> LocalFuture<'_, io::Result<()>>;
+    /// Gives back the space of whole blocks, which then read as zeros; the length stays. What a device cannot give back it
+    /// keeps.
+    fn deallocate(&self, blocks: Range<u64>) -> LocalFuture<'_, io::Result<()>> {
+        let _ = blocks;
+        Box::pin(async { Ok(()) })
+    }
     /// Length of the file.
     fn file_bytes(&self) -> LocalFuture<'_, io::Result<u64>>;
     /// Closes the file, if this is the last reference to it.
@@ -269,6 +275,17 @@ impl File for DirectFile {
 
     fn allocate(&self, bytes: u64) -> LocalFuture<'_, io::Result<()>> {
         Box::pin(async move { self.file.pre_allocate(bytes, false).await.map_err(io_error) })
+    }
+
+    fn deallocate(&self, blocks: Range<u64>) -> LocalFuture<'_, io::Result<()>> {
+        let len = blocks.end - blocks.start;
+        check_range(blocks.start, len as usize);
+        Box::pin(async move {
+            match self.file.deallocate(blocks.start, len).await.map_err(io_error) {
+                Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
+                done => done,
+            }
+        })
     }
 
     fn file_bytes(&self) -> LocalFuture<'_, io::Result<u64>> {

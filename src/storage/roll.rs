@@ -8,6 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,10 @@ use crate::storage::segment_table::Segment;
 const ZEROS_BYTES: usize = 256 * 1024;
 /// After each write of zeros, so many times its duration is left to others.
 const ZEROS_PAUSE: u32 = 2;
+/// Zeros are written so far ahead of use, and no faster than twice the rate of use: each write of them makes a commit wait.
+const ZEROS_AHEAD_BYTES: u64 = 16 * 1024 * 1024;
+/// Bytes of commits after which it is looked whether more zeros are due.
+const ZEROS_LOOK_BYTES: usize = 512 * 1024;
 /// Commits from this size on amortise the journal; zeros would only cost bandwidth.
 const LARGE_COMMIT_BYTES: usize = 256 * 1024;
 /// How long a full disk is left alone before another try.
@@ -70,6 +75,8 @@ pub(super) struct Roller {
     hurried: Cell<bool>,
     /// Moving average of commit sizes.
     commit_bytes: Cell<usize>,
+    /// Bytes of commits since the background task was last told of them.
+    untold_bytes: Cell<usize>,
 }
 
 impl Roller {
@@ -81,6 +88,7 @@ impl Roller {
             seals: RefCell::new(seals),
             hurried: Cell::new(false),
             commit_bytes: Cell::new(0),
+            untold_bytes: Cell::new(0),
         }
     }
 
@@ -115,6 +123,11 @@ impl Roller {
     pub(super) fn observe(&self, bytes: usize) {
         let average = self.commit_bytes.get();
         self.commit_bytes.set(average - average / 16 + bytes / 16);
+        self.untold_bytes.set(self.untold_bytes.get() + bytes);
+        if self.untold_bytes.get() >= ZEROS_LOOK_BYTES {
+            self.untold_bytes.set(0);
+            self.signal.notify();
+        }
     }
 
     /// A segment waits for its footer.
@@ -134,14 +147,10 @@ pub(super) fn start(inner: &Rc<Inner>) {
 async fn run(inner: &Inner) {
     let roller = &inner.roller;
     while !inner.latched.get() {
-        let job = roller.seals.borrow_mut().pop_front();
-        if let Some(job) = job {
-            let segment = Rc::clone(inner.table.borrow().get(job.segment));
-            if let Err(error) = seal(&segment, job.footer).await {
-                let path = inner.store.path_of(&segment.listed.name);
-                inner.latch(format!("{path}: writing the footer: {error}"));
-            }
-        } else if inner.stopping.get() {
+        if seal_one(inner).await {
+            continue;
+        }
+        if inner.stopping.get() {
             return;
         } else if roller.is_ready() {
             roller.signal.wait().await;
@@ -149,6 +158,18 @@ async fn run(inner: &Inner) {
             make_next(inner).await;
         }
     }
+}
+
+/// Seals a segment, if one waits for it.
+async fn seal_one(inner: &Inner) -> bool {
+    let job = inner.roller.seals.borrow_mut().pop_front();
+    let Some(job) = job else { return false };
+    let segment = Rc::clone(inner.table.borrow().get(job.segment));
+    if let Err(error) = seal(&segment, job.footer).await {
+        let path = inner.store.path_of(&segment.listed.name);
+        inner.latch(format!("{path}: writing the footer: {error}"));
+    }
+    true
 }
 
 async fn make_next(inner: &Inner) {
@@ -242,6 +263,13 @@ async fn write_zeros(inner: &Inner, file: &dyn File, bytes: u64) -> io::Result<(
         if roller.hurried.get() || roller.commit_bytes.get() >= LARGE_COMMIT_BYTES {
             return Ok(());
         }
+        if seal_one(inner).await {
+            continue;
+        }
+        if position > 2 * inner.appender.borrow().active_bytes() + ZEROS_AHEAD_BYTES {
+            roller.signal.wait().await;
+            continue;
+        }
         let started = Instant::now();
         position = zeros_at(file, position, bytes).await?;
         Timer::new(started.elapsed() * ZEROS_PAUSE).await;
@@ -265,8 +293,9 @@ thread_local! {
     };
 }
 
-/// Writes the footer and the trailer of a segment that is complete. Its file must be open for writing.
-pub(super) async fn seal(segment: &Segment, footer: FooterBuilder) -> io::Result<()> {
+/// Writes the footer and the trailer of a segment that is complete; returns what lies unused between the two. Its file must
+/// be open for writing.
+pub(super) async fn seal(segment: &Segment, footer: FooterBuilder) -> io::Result<Range<u64>> {
     let (pages, trailer) = footer.finish();
     let end = segment.header.segment_bytes - BLOCK_BYTES as u64;
     let footer_end = trailer.footer_position + pages.len() as u64;
@@ -282,7 +311,8 @@ pub(super) async fn seal(segment: &Segment, footer: FooterBuilder) -> io::Result
     let mut block = AlignedBuffer::new(BLOCK_BYTES);
     trailer.encode(block.bytes_mut());
     write_all(&*segment.file, &Rc::new(block), BLOCK_BYTES, end).await?;
-    segment.file.sync().await
+    segment.file.sync().await?;
+    Ok(footer_end..end)
 }
 
 /// The name of a file that only a log's own directory has.

@@ -1,8 +1,8 @@
 //! Ends a log for good: finds its end like any opening, then seals every segment that lacks a footer.
 //!
 //! Contract: what [`retire`] returns is immutable from then on, and can be linked into the directories of other logs.
-//! It adds footers and trailers where a roll would have, and changes nothing else: a log that was retired opens as
-//! before, should nobody come to use the links.
+//! It adds footers and trailers where a roll would have, gives back the space between the two, and changes nothing else: a
+//! log that was retired opens as before, should nobody come to use the links.
 
 use std::rc::Rc;
 
@@ -27,9 +27,15 @@ pub(in crate::storage) async fn retire(store: Rc<dyn Store>, log_id: u64) -> Res
     let last = active.map(|Active { index, footer, .. }| SealJob { segment: index, footer });
     for SealJob { segment, footer } in seals.into_iter().chain(last) {
         let segment = Rc::clone(table.get(segment));
-        let sealed = roll::seal(&segment, footer).await;
         let name = &segment.listed.name;
-        sealed.map_err(|source| io_error(&*store, name, "writing its footer", source))?;
+        let sealed = roll::seal(&segment, footer).await;
+        let unused = sealed.map_err(|source| io_error(&*store, name, "writing its footer", source))?;
+        // Most of it, perhaps, and nothing will ever be written there.
+        if !unused.is_empty() {
+            let given_back = segment.file.deallocate(unused).await;
+            given_back
+                .map_err(|source| io_error(&*store, name, "giving back what it does not use", source))?;
+        }
     }
     let mut retired = Retired {
         segments: Vec::with_capacity(table.len()),
