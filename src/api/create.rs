@@ -206,7 +206,8 @@ impl Api {
         let Some(lineage) = self.shard.lineages.next(self.shard.index) else {
             return self.fail(request, out, &NO_LINEAGE);
         };
-        let made = self.stage_new(lineage, named, wanted, canonical, Payload::Here(Default::default()));
+        let payload = Payload::Here(Default::default());
+        let made = self.stage_new(lineage, named, wanted, canonical, payload, meta_bytes);
         match made {
             Ok((id, ticket)) => {
                 self.created(out, request.manner, id, &location);
@@ -216,7 +217,7 @@ impl Api {
         }
     }
 
-    /// Stages a create and its first content, in one commit. Room was just found for both.
+    /// Stages a create and its first content, in one commit. Room was just found for both, with `meta_bytes` of metadata.
     fn stage_new(
         &self,
         lineage: u64,
@@ -224,9 +225,16 @@ impl Api {
         wanted: &Wanted<'_>,
         canonical: Canonical<'_>,
         payload: Payload<'_>,
+        meta_bytes: usize,
     ) -> Result<(StreamId, u64), Problem> {
         let generation = self.generation_of(&named.address)?;
         let has_content = canonical.lengths.count() > 0;
+        let inline_bytes = match payload {
+            Payload::Here(_) => canonical.stored_bytes(),
+            Payload::Parts(_) => 0,
+        };
+        // The create alone might still fit in a commit that the content does not fit in.
+        self.shard.log.share_commit(meta_bytes, inline_bytes);
         // A stream that is born closed with content is closed by its first append.
         let born_closed = wanted.closed && !has_content;
         let (id, created) = self.shard.stage_create(wanted.event(lineage, named, generation, born_closed));
@@ -239,10 +247,6 @@ impl Api {
                 stream_seq: None,
                 closed: wanted.closed,
                 payload,
-            };
-            let inline_bytes = match payload {
-                Payload::Here(_) => canonical.stored_bytes(),
-                Payload::Parts(_) => 0,
             };
             let appended = self.shard.stage_append(id, event, inline_bytes, |writer| {
                 if inline_bytes > 0 {
@@ -360,7 +364,8 @@ impl LargeCreate {
         }
         let canonical =
             Canonical { bytes: self.payload.bytes(), separator: false, lengths: self.payload.lengths() };
-        let (id, ticket) = api.stage_new(lineage, named, &wanted, canonical, Payload::Parts(&parts))?;
+        let payload = Payload::Parts(&parts);
+        let (id, ticket) = api.stage_new(lineage, named, &wanted, canonical, payload, meta_bytes)?;
         api.created(out, self.manner, id, &self.location);
         Ok(Step::After(ticket))
     }

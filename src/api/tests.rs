@@ -491,3 +491,27 @@ fn an_instant_of_expiry_spares_no_reader() {
         assert_eq!(shard.renew_or_forget(id, at_ms), None);
     });
 }
+
+/// An open commit with room for a create, but not for what it starts with.
+#[test]
+fn a_create_and_its_content_share_a_commit() {
+    run(async {
+        let bench = Bench::new(config()).await;
+        bench.create("s", TEXT, &[]).await;
+        let entry_max = bench.api.shard.log.payload_max();
+        for (index, left_bytes) in (0..6000).step_by(250).enumerate() {
+            bench.hold(true);
+            let mut staged = vec![bench.start("POST", "/test/s", &AS_TEXT, "the commit in flight")];
+            turn().await;
+            staged.push(bench.start("POST", "/test/s", &AS_TEXT, vec![b'x'; entry_max - 1000 - left_bytes]));
+            let target = format!("/test/new-{index}");
+            staged.push(bench.start("PUT", &target, &AS_TEXT, vec![b'y'; 3000]));
+            bench.hold(false);
+            for start in staged {
+                let status = start.answer().await.status;
+                assert!([201, 204].contains(&status), "{left_bytes} bytes left: {status}");
+            }
+            assert_eq!(bench.send("GET", &target, &[], "").await.expect(200).body.len(), 3000);
+        }
+    });
+}

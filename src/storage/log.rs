@@ -249,6 +249,14 @@ impl Log {
         }
     }
 
+    /// Opens the commit that an entry of this size needs, so that several entries which are no larger together (each counts
+    /// `format::ENTRY_HEADER_BYTES` besides) share it. Panics like [`Log::stage`]; stage the first of them at once.
+    pub fn share_commit(&self, meta_bytes: usize, payload_bytes: usize) {
+        let inner = &*self.inner;
+        assert!(!inner.latched.get(), "nothing is staged in a latched log");
+        inner.appender.borrow_mut().make_room(meta_bytes, payload_bytes, inner);
+    }
+
     /// Stages an event; `fill` puts exactly `payload_bytes` and calls nothing of the log. Panics unless [`Log::room`] has just
     /// said [`Room::Now`] for at least this much.
     pub fn stage(
