@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::client::{Connection, Request};
 
 /// How long anything may take before a test gives up on it. Reached only when something is broken.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 /// Flags of every test server, before a test's own: small segments, so that every test writes into several.
 const FLAGS: [&str; 4] = ["--segment-bytes", "4194304", "--long-poll-timeout-ms", "1000"];
 
