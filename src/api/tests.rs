@@ -2,10 +2,14 @@
 //! limits of an entry.
 
 mod bench;
+mod random;
 
 use bench::{Bench, config, run, turn};
 
 use super::*;
+use crate::shard::table::Target;
+use crate::storage::event::Event;
+use crate::storage::log::{Class, Room};
 use crate::storage::simulated::Torn;
 
 const TEXT: &str = "text/plain";
@@ -513,5 +517,41 @@ fn a_create_and_its_content_share_a_commit() {
             }
             assert_eq!(bench.send("GET", &target, &[], "").await.expect(200).body.len(), 3000);
         }
+    });
+}
+
+/// While there is no room to log that a stream has expired, it is still there: a crash could bring it back.
+#[test]
+fn an_expired_stream_is_gone_once_that_can_be_logged() {
+    run(async {
+        let bench = Bench::new(config()).await;
+        bench.create("other", TEXT, &[]).await;
+        bench.create("s", TEXT, &[("Stream-Expires-At", "2001-01-01T00:00:00Z")]).await;
+        // Nothing is awaited from here on, so nobody else notices that it has expired.
+        bench.hold(true);
+        let shard = &bench.api.shard;
+        let mut staged = Vec::new();
+        for size in [shard.log.payload_max() - 1000, 100] {
+            loop {
+                let start = bench.start("POST", "/test/other", &AS_TEXT, vec![b'x'; size]);
+                if start.is_under_way() {
+                    break;
+                }
+                staged.push(start);
+            }
+        }
+        let other = bench.id("other");
+        while shard.room(shard::DELETE_META_BYTES, 0, Class::Control) == Room::Now {
+            shard.stage(&Event::Renewed { lineage: other.lineage, used_ms: 1 }, Target::Known(other));
+        }
+        let methods = ["GET", "HEAD"].map(|method| bench.start(method, "/test/s", &[], "").answer());
+        for answer in methods {
+            answer.await.expect(200);
+        }
+        bench.hold(false);
+        for start in staged {
+            start.answer().await.expect(204);
+        }
+        bench.send("GET", "/test/s", &[], "").await.expect(404);
     });
 }

@@ -39,24 +39,71 @@ pub fn is_expired(stream: &Stream, now_ms: u64) -> bool {
 
 /// Streams by the moment at which they might expire.
 #[derive(Debug, Default)]
-pub struct ExpiryQueue(BinaryHeap<Reverse<(u64, StreamId)>>);
+pub struct ExpiryQueue {
+    heap: BinaryHeap<Reverse<(u64, StreamId)>>,
+    /// Number of entries at which those of streams that are gone are swept out.
+    swept_at: usize,
+}
 
 impl ExpiryQueue {
-    /// Adds a stream.
-    pub fn add(&mut self, at_ms: u64, stream: StreamId) {
-        self.0.push(Reverse((at_ms, stream)));
+    const SWEPT_AT_MIN: usize = 1024;
+
+    /// Adds a stream. `lives` tells which streams are still there: the moment of a stream that is not may be years away.
+    pub fn add(&mut self, at_ms: u64, stream: StreamId, lives: impl Fn(StreamId) -> bool) {
+        if self.heap.len() >= self.swept_at.max(Self::SWEPT_AT_MIN) {
+            self.heap.retain(|Reverse((_, stream))| lives(*stream));
+            self.swept_at = 2 * self.heap.len();
+        }
+        self.heap.push(Reverse((at_ms, stream)));
     }
 
     /// Takes out a stream whose moment has come.
     pub fn due(&mut self, now_ms: u64) -> Option<StreamId> {
-        if self.0.peek()?.0.0 > now_ms {
+        if self.heap.peek()?.0.0 > now_ms {
             return None;
         }
-        self.0.pop().map(|Reverse((_, stream))| stream)
+        self.heap.pop().map(|Reverse((_, stream))| stream)
     }
 
     /// Whether nothing is queued.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.heap.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream(number: u64) -> StreamId {
+        StreamId { slot: number as u32, lineage: number }
+    }
+
+    #[test]
+    fn streams_come_due_in_order_of_their_moments() {
+        let mut queue = ExpiryQueue::default();
+        for (at_ms, number) in [(30, 3), (10, 1), (20, 2), (10, 4)] {
+            queue.add(at_ms, stream(number), |_| true);
+        }
+        assert_eq!(queue.due(9), None);
+        assert_eq!([queue.due(10), queue.due(10), queue.due(19)], [Some(stream(1)), Some(stream(4)), None]);
+        assert_eq!(
+            [queue.due(100), queue.due(100), queue.due(100)],
+            [Some(stream(2)), Some(stream(3)), None]
+        );
+        assert!(queue.is_empty());
+    }
+
+    /// Streams with a distant expiry that come and go, a hundred of them at a time.
+    #[test]
+    fn streams_that_are_gone_do_not_pile_up() {
+        let mut queue = ExpiryQueue::default();
+        for number in 0..100_000 {
+            queue.add(u64::MAX - number, stream(number), |stream| stream.lineage + 100 > number);
+            assert!(queue.heap.len() <= ExpiryQueue::SWEPT_AT_MIN + 1, "{} after {number}", queue.heap.len());
+        }
+        for number in (99_901..100_000).rev() {
+            assert_eq!(queue.due(u64::MAX), Some(stream(number)), "who lives is kept");
+        }
     }
 }

@@ -133,7 +133,7 @@ impl Shard {
                     directory.enter(&stream.key, id);
                 }
                 if let Some(at_ms) = stream.lifetime.as_deref().and_then(expiry::deadline_ms) {
-                    expiry.add(at_ms, id);
+                    expiry.add(at_ms, id, |_| true);
                 }
             }
         }
@@ -193,7 +193,7 @@ impl Shard {
         }
         let stream = table.get(id).expect("just made");
         if let Some(at_ms) = stream.lifetime.as_deref().and_then(expiry::deadline_ms) {
-            self.expiry.borrow_mut().add(at_ms, id);
+            self.expiry.borrow_mut().add(at_ms, id, |id| table.get(id).is_some());
             self.expiry_filled.notify();
         }
         (id, stamp)
@@ -204,8 +204,9 @@ impl Shard {
         self.log.room(meta_bytes, payload_bytes, class)
     }
 
-    /// What a name leads to, in the staged view. An expired stream's delete is staged on the way; if there is no room for
-    /// it just now, the stream counts as missing (and is deleted later).
+    /// What a name leads to, in the staged view. An expired stream's delete is staged on the way. If there is no room for
+    /// it just now, the stream is still there: nobody may see it gone before that is logged. If there will be none, it
+    /// counts as missing.
     pub fn find(&self, hash: u64, key: &[u8]) -> Found {
         let (id, expired) = {
             let table = self.table.borrow();
@@ -222,7 +223,11 @@ impl Shard {
         if !expired {
             return Found::Live(id);
         }
-        self.delete(id).map_or(Found::Missing, Found::Going)
+        match self.delete(id) {
+            Some(ticket) => Found::Going(ticket),
+            None if self.refusal().is_none() => Found::Live(id),
+            None => Found::Missing,
+        }
     }
 
     /// Stages the delete of a stream; `None` if there is no room for it now, or ever.
@@ -344,7 +349,7 @@ impl Shard {
             && let Some(due_ms) = expiry::renewal_due_ms(lifetime)
         {
             lifetime.renewal_queued = true;
-            self.renewals.borrow_mut().add(due_ms, id);
+            self.renewals.borrow_mut().add(due_ms, id, |id| table.get(id).is_some());
             self.expiry_filled.notify();
         }
         drop(table);
@@ -457,7 +462,7 @@ async fn look_after(
         let Some(id) = due else { return };
         if let Some(at_ms) = look(shard, id, now_ms) {
             assert!(at_ms > now_ms, "{id:?} would be looked after without end");
-            queue.borrow_mut().add(at_ms, id);
+            queue.borrow_mut().add(at_ms, id, |id| shard.table.borrow().get(id).is_some());
         }
         glommio::yield_if_needed().await;
     }
