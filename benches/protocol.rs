@@ -92,12 +92,11 @@ fn main() {
         u64::from(out[32])
     });
     case(&filter, "batch/512 acknowledgements", 512 * 38, || {
-        out.clear();
-        let mut acks = AckWriter::new(&mut out);
+        let mut acks = AckWriter::new(std::mem::take(&mut out));
         for n in 0..512 {
             acks.push(&Ack::appended(black_box(1_000_000 + n * 256), None));
         }
-        acks.finish();
+        out = acks.finish();
         out.len() as u64
     });
     let text = "a line of text that is neither long nor short\n".repeat(100);

@@ -25,11 +25,6 @@ impl Manner {
         let reads = matches!(head.method, crate::http::Method::Get | crate::http::Method::Head);
         Self { terms, has_origin: head.has(Known::Origin), reads }
     }
-
-    /// Whether the request was `HEAD`.
-    pub fn is_head(&self) -> bool {
-        self.terms.head
-    }
 }
 
 impl Api {

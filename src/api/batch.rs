@@ -7,7 +7,7 @@
 use crate::http::service::{Fill, OneShot, Step, Wait};
 use crate::http::{Known, Status};
 use crate::limits;
-use crate::protocol::batch::{self, Ack, write_ack};
+use crate::protocol::batch::{self, Ack, AckWriter};
 use crate::protocol::errors::{Code, Problem};
 use crate::protocol::headers;
 use crate::protocol::json::{self, AllowEmpty};
@@ -80,7 +80,7 @@ struct Progress {
     /// Where the next frame begins in the body.
     next: usize,
     run: Run,
-    acks: Vec<u8>,
+    acks: AckWriter,
     /// Frames acknowledged under a ticket; unless it becomes durable they failed after all.
     last_ticket: u64,
     /// Canonical bytes and record lengths of one frame.
@@ -159,17 +159,14 @@ impl Api {
         let stamp = self.shard.stage_append(id, event, payload_bytes, |payload| {
             frames().for_each(|frame| payload.put(frame));
         });
-        let acks = &mut scratch.json;
-        acks.clear();
-        acks.push(b'[');
+        let mut acks = AckWriter::new(std::mem::take(&mut scratch.json));
         let mut end = start;
         for length in &scratch.lengths {
             end += u64::from(*length);
-            write_ack(acks, &Ack::appended(end, None));
-            acks.push(b',');
+            acks.push(&Ack::appended(end, None));
         }
-        *acks.last_mut().expect("a batch has a frame") = b']';
-        self.acknowledge(request.manner, out, acks);
+        scratch.json = acks.finish();
+        self.acknowledge(request.manner, out, &scratch.json);
         Step::After(stamp.ticket)
     }
 
@@ -180,9 +177,10 @@ impl Api {
             progress.stage(self, request.body);
         }
         assert_eq!(progress.next, request.body.len(), "a batch that fits is staged whole");
-        self.acknowledge(request.manner, out, &progress.finish());
+        let last_ticket = progress.last_ticket;
+        self.acknowledge(request.manner, out, &progress.acks.finish());
         let table = self.shard.table.borrow();
-        Step::After(table.get(id).map_or(progress.last_ticket, |stream| stream.last_ticket))
+        Step::After(table.get(id).map_or(last_ticket, |stream| stream.last_ticket))
     }
 
     /// Serves a larger batch as commits make room.
@@ -201,7 +199,7 @@ impl Api {
             }
             let mut out = Vec::new();
             match api.shard.log.wait_durable(progress.last_ticket).await {
-                Ok(()) => api.acknowledge(manner, &mut out, &progress.finish()),
+                Ok(()) => api.acknowledge(manner, &mut out, &progress.acks.finish()),
                 Err(refusal) => api.problem(&mut out, manner, &api.refusal(refusal)),
             }
             (out, Fill::End)
@@ -221,7 +219,7 @@ impl Progress {
             id,
             next: 0,
             run: Run::default(),
-            acks: vec![b'['],
+            acks: AckWriter::new(Vec::new()),
             last_ticket: 0,
             scratch: Vec::new(),
             frame_lengths: Vec::new(),
@@ -375,8 +373,7 @@ impl Progress {
         for (records, bytes) in self.run.frames.drain(..) {
             end += u64::from(bytes);
             let next = record + u64::from(records);
-            write_ack(&mut self.acks, &Ack::appended(end, is_json.then_some((record, next))));
-            self.acks.push(b',');
+            self.acks.push(&Ack::appended(end, is_json.then_some((record, next))));
             record = next;
         }
     }
@@ -388,9 +385,7 @@ impl Progress {
         self.last_ticket = self.last_ticket.max(stream.map_or(0, |stream| stream.last_ticket));
         let next_offset = stream.map(|stream| stream.staged.bytes);
         let closed = stream.is_some_and(|stream| stream.staged.closed);
-        let ack = Ack { next_offset, records: None, closed, problem: Some(problem) };
-        write_ack(&mut self.acks, &ack);
-        self.acks.push(b',');
+        self.acks.push(&Ack { next_offset, records: None, closed, problem: Some(problem) });
     }
 
     /// The log takes no more: the frames of the run fail, and the rest with them.
@@ -400,17 +395,6 @@ impl Progress {
             self.acknowledge_failure(api, &problem);
         }
         self.run.clear();
-    }
-
-    fn finish(&mut self) -> Vec<u8> {
-        let mut acks = std::mem::take(&mut self.acks);
-        let last = acks.last_mut().expect("a bracket at least");
-        if *last == b',' {
-            *last = b']';
-        } else {
-            acks.push(b']');
-        }
-        acks
     }
 }
 
@@ -444,16 +428,10 @@ impl Run {
 /// Acknowledgements of frames whose content type is not the stream's.
 fn mismatched(body: &[u8], tail: u64) -> Vec<u8> {
     let problem = Problem::fixed(Code::ContentTypeMismatch, "the content type differs from the stream's");
-    let mut acks = vec![b'['];
-    let mut next = 0;
     let ack = Ack { next_offset: Some(tail), records: None, closed: false, problem: Some(&problem) };
-    while next < body.len() {
-        write_ack(&mut acks, &ack);
-        acks.push(b',');
-        next = frame_at(body, next).1;
-    }
-    *acks.last_mut().expect("a batch has a frame") = b']';
-    acks
+    let mut acks = AckWriter::new(Vec::new());
+    batch::frames(body).expect("checked before").for_each(|_| acks.push(&ack));
+    acks.finish()
 }
 
 /// Where the payload of the frame at `at` begins and ends; the framing was checked before.

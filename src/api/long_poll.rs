@@ -40,10 +40,10 @@ impl Api {
         from: u64,
         out: &mut Vec<u8>,
     ) -> Step {
-        if self.shard.readers.count() >= limits::LIVE_READERS_MAX {
-            return self.fail(request, out, &TOO_MANY_READERS);
-        }
-        let attached = self.shard.attach(id).expect("found by the caller");
+        let attached = match self.attach_reader(id) {
+            Ok(attached) => attached,
+            Err(problem) => return self.fail(request, out, &problem),
+        };
         let mut poll = LongPoll {
             api: self.clone(),
             manner: request.manner,
@@ -59,6 +59,14 @@ impl Api {
         }
     }
 
+    /// Attaches a live reader to a stream that the caller has found, if the shard may have one more.
+    pub fn attach_reader(&self, id: StreamId) -> Result<Attached, Problem> {
+        if self.shard.readers.count() >= limits::LIVE_READERS_MAX {
+            return Err(TOO_MANY_READERS);
+        }
+        Ok(self.shard.attach(id).expect("found by the caller"))
+    }
+
     /// The cursor of a live answer.
     pub fn next_cursor(&self, client: Option<u64>) -> u64 {
         cursor::next(shard::now_ms(), client, fastrand_u64())
@@ -66,7 +74,7 @@ impl Api {
 }
 
 /// The shard has as many live readers as it may.
-pub const TOO_MANY_READERS: Problem =
+const TOO_MANY_READERS: Problem =
     Problem::fixed(Code::TooManyReaders, "the server has as many live readers as it may; try again later");
 
 /// Jitter needs no quality, only variety: the low bits of the clock have it.

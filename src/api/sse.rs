@@ -21,7 +21,6 @@ use crate::shard::{self, Attached};
 use crate::storage::log::ReadError;
 
 use super::answer::end_headers;
-use super::long_poll::TOO_MANY_READERS;
 use super::range;
 use super::{Api, Request};
 
@@ -78,9 +77,10 @@ impl Api {
                 Kind::Binary => Encoding::Base64,
             }
         };
-        if self.shard.readers.count() >= limits::LIVE_READERS_MAX {
-            return self.fail(request, out, &TOO_MANY_READERS);
-        }
+        let attached = match self.attach_reader(id) {
+            Ok(attached) => attached,
+            Err(problem) => return self.fail(request, out, &problem),
+        };
         let mut answer = self.answer(out, Status::OK, request.manner);
         answer.header("Content-Type", sse::CONTENT_TYPE);
         answer.lines("Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
@@ -91,7 +91,7 @@ impl Api {
         let now_ms = shard::now_ms();
         Step::Later(Box::new(Subscriber {
             api: self.clone(),
-            attached: self.shard.attach(id).expect("found by the caller"),
+            attached,
             encoding,
             transfer,
             position: from,

@@ -87,16 +87,17 @@ impl Ack<'_> {
 /// Bytes of the longest acknowledgement of a frame that was appended; for sizing an answer.
 pub const ACK_BYTES_MAX: usize = 162;
 
-/// Writes the acknowledgements of a batch, a JSON array without white space, at the end of a buffer.
+/// Writes the acknowledgements of a batch, a JSON array without white space, in one piece of memory.
 #[derive(Debug)]
-pub struct AckWriter<'o> {
-    out: &'o mut Vec<u8>,
+pub struct AckWriter {
+    out: Vec<u8>,
     count: usize,
 }
 
-impl<'o> AckWriter<'o> {
-    /// Opens the array.
-    pub fn new(out: &'o mut Vec<u8>) -> Self {
+impl AckWriter {
+    /// Opens the array in memory that is there already; what it held is lost.
+    pub fn new(mut out: Vec<u8>) -> Self {
+        out.clear();
         out.push(b'[');
         Self { out, count: 0 }
     }
@@ -108,13 +109,14 @@ impl<'o> AckWriter<'o> {
         }
         self.count += 1;
         self.out.reserve(ACK_BYTES_MAX);
-        write_ack(self.out, ack);
+        write_ack(&mut self.out, ack);
     }
 
-    /// Closes the array.
-    pub fn finish(self) {
+    /// Closes the array and hands it over.
+    pub fn finish(mut self) -> Vec<u8> {
         assert!(self.count > 0, "a batch has frames");
         self.out.push(b']');
+        self.out
     }
 }
 
@@ -222,8 +224,8 @@ mod tests {
                 r#"{"status":400,"error_code":"INVALID_JSON","error":"expected \"x\""}"#,
             ),
         ];
-        let (mut all, mut expected_all) = (b"head".to_vec(), "head[".to_string());
-        let mut writer = AckWriter::new(&mut all);
+        let (all, mut expected_all) = (b"before".to_vec(), "[".to_string());
+        let mut writer = AckWriter::new(all);
         for (at, (ack, expected)) in table.iter().enumerate() {
             let mut out = Vec::new();
             write_ack(&mut out, ack);
@@ -232,7 +234,7 @@ mod tests {
             expected_all += if at == 0 { "" } else { "," };
             expected_all += expected;
         }
-        writer.finish();
+        let all = writer.finish();
         assert_eq!(String::from_utf8(all).unwrap(), expected_all + "]");
     }
 

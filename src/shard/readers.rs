@@ -8,7 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use super::table::StreamId;
@@ -178,23 +178,6 @@ impl Readers {
             }
         }
         overdue.into_iter().map(|(_, slot)| slot).collect()
-    }
-}
-
-/// Polls a condition of a reader: ready when `check` says so, parked otherwise.
-pub fn poll_or_park<T>(
-    readers: &Readers,
-    slot: u32,
-    context: &Context<'_>,
-    deadline_ms: u64,
-    check: impl FnOnce() -> Option<T>,
-) -> Poll<T> {
-    match check() {
-        Some(value) => Poll::Ready(value),
-        None => {
-            readers.park(slot, context, deadline_ms);
-            Poll::Pending
-        }
     }
 }
 

@@ -148,10 +148,4 @@ impl Stream {
     pub fn is_json(&self) -> bool {
         self.content_type.kind == Kind::Json
     }
-
-    /// The id of the stream within its bucket, or the path on the flat surface.
-    pub fn local_id(&self) -> &[u8] {
-        let slash = self.key.iter().position(|byte| *byte == b'/').expect("a key has a slash");
-        &self.key[slash + 1..]
-    }
 }

@@ -53,8 +53,6 @@ struct Entry {
     open: Run,
     /// The runs before it.
     history: Option<Box<History>>,
-    /// Whether the last append closed the stream.
-    closed_stream: bool,
 }
 
 /// Appends of one producer with the same number of records, each starting where the one before ended.
@@ -110,12 +108,10 @@ impl Producers {
         let known = self.0.get_or_insert_default();
         let hash = xxh3_64(id);
         let Some(entry) = known.entries.find_mut(hash, |entry| *entry.id == *id) else {
-            let entry =
-                Box::new(Entry { id: id.into(), epoch, open: run, history: None, closed_stream: false });
+            let entry = Box::new(Entry { id: id.into(), epoch, open: run, history: None });
             known.entries.insert_unique(hash, entry, |entry| xxh3_64(&entry.id));
             return;
         };
-        assert!(!entry.closed_stream, "no append follows the one that closed the stream (seq {seq})");
         if epoch == entry.epoch {
             entry.record(run);
             return;
@@ -135,23 +131,6 @@ impl Producers {
         };
         (seq <= run.last_seq())
             .then(|| (run.first_ordinal + (seq - run.first_seq) * run.records, run.records))
-    }
-
-    /// Remembers that the producer's last append closed the stream, so that a retry of it, and only that,
-    /// succeeds.
-    ///
-    /// # Panics
-    /// If the producer is unknown.
-    pub fn remember_closing(&mut self, id: &[u8]) {
-        let known = self.0.as_mut().expect("the closing append was recorded");
-        let entry = known.entries.find_mut(xxh3_64(id), |entry| *entry.id == *id);
-        entry.expect("the closing append was recorded").closed_stream = true;
-    }
-
-    /// Whether this append closed the stream.
-    pub fn is_closing(&self, id: &[u8], epoch: u64, seq: u64) -> bool {
-        self.entry(id)
-            .is_some_and(|entry| entry.closed_stream && entry.epoch == epoch && entry.open.last_seq() == seq)
     }
 
     /// Bytes it occupies, itself and unused capacity included.

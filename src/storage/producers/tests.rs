@@ -91,17 +91,11 @@ proptest! {
 }
 
 #[test]
-fn the_closing_append_is_remembered() {
+fn a_close_without_data_is_a_range_without_records() {
     let mut producers = Producers::new();
     producers.record(b"a", 3, 0, 0, 1);
     producers.record(b"b", 0, 0, 1, 1);
     producers.record(b"a", 3, 1, 2, 0);
-    assert!(!producers.is_closing(b"a", 3, 1), "nothing closed it yet");
-    producers.remember_closing(b"a");
-    assert!(producers.is_closing(b"a", 3, 1));
-    for (id, epoch, seq) in [(b"a", 3, 0), (b"a", 2, 1), (b"a", 3, 2), (b"b", 0, 0), (b"c", 3, 1)] {
-        assert!(!producers.is_closing(id, epoch, seq), "{id:?} {epoch} {seq}");
-    }
     assert_eq!(producers.range(b"a", 3, 1), Some((2, 0)), "a close without data is a range without records");
 }
 
@@ -158,13 +152,4 @@ fn overlapping_appends_are_refused() {
     let mut producers = Producers::new();
     producers.record(b"a", 0, 0, 0, 1);
     producers.record(b"a", 0, 1, 0, 1);
-}
-
-#[test]
-#[should_panic(expected = "no append follows the one that closed")]
-fn an_append_after_the_closing_one_is_refused() {
-    let mut producers = Producers::new();
-    producers.record(b"a", 0, 0, 0, 1);
-    producers.remember_closing(b"a");
-    producers.record(b"a", 0, 1, 1, 1);
 }
