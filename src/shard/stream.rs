@@ -41,6 +41,15 @@ pub struct End {
     pub closed: bool,
 }
 
+/// A place in a stream of records between two of them; the first retained one, for instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Start {
+    /// Bytes before it.
+    pub bytes: u64,
+    /// Records before it: the ordinal of the one that starts here. Means nothing in a byte stream.
+    pub records: u64,
+}
+
 /// When a stream expires (base protocol 5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
@@ -58,17 +67,28 @@ pub struct Lifetime {
     pub renewal_queued: bool,
 }
 
-/// An SSE data event that was encoded once for all its subscribers.
+/// An SSE data event that was encoded once for all its subscribers; or a run of them, each of one record's envelope.
 #[derive(Clone, Debug)]
 pub struct EncodedEvent {
     /// First byte that it covers.
     pub from: u64,
     /// Where it ends: the position of a subscriber that has received it.
-    pub to: u64,
+    pub to: Start,
     /// The durable end of the stream when it was encoded.
     pub end: End,
-    /// The event.
+    /// The event, or the events one behind the other.
     pub bytes: Rc<[u8]>,
+    /// Of a run: the events in it.
+    pub envelopes: Option<Rc<[Envelope]>>,
+}
+
+/// One event in a run of envelopes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Envelope {
+    /// Where the event ends in the run.
+    pub event_end: u32,
+    /// Bytes of its record in the stream, separator included.
+    pub record_bytes: u32,
 }
 
 /// Facts of a stream that few streams have, apart so that an idle plain stream stays small.
@@ -80,6 +100,8 @@ pub struct Rare {
     pub attributes: Box<[u8]>,
     /// The latest event, while there are SSE readers.
     pub event: Option<EncodedEvent>,
+    /// The latest run of envelopes, likewise.
+    pub envelopes: Option<EncodedEvent>,
     /// Live readers attached.
     pub readers: Vec<u32>,
 }
@@ -132,6 +154,11 @@ impl Stream {
     /// Normalised attributes; empty when there are none.
     pub fn attributes(&self) -> &[u8] {
         self.rare.as_ref().map_or(&[], |rare| &rare.attributes)
+    }
+
+    /// The first place that is retained, as far as that is durable.
+    pub fn first(&self) -> Start {
+        Start::default()
     }
 
     /// Whether live readers are attached.
