@@ -210,9 +210,7 @@ impl<S: Service> Connection<S> {
         let begin = self.output.len();
         let Some(body) = body else {
             return Some(match service.admit(&head, &mut self.output) {
-                Admit::Body { max_bytes, in_pieces } => {
-                    Next::Body(Arriving::of(&head, max_bytes, in_pieces))
-                }
+                Admit::Body { max_bytes, in_pieces } => Next::Body(Arriving::of(&head, max_bytes, in_pieces)),
                 Admit::Elsewhere(shard) => Next::Elsewhere(shard),
                 Admit::Refused(ticket) => {
                     self.await_ticket(ticket, begin);

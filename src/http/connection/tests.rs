@@ -190,7 +190,10 @@ fn a_long_body_arrives_in_pieces() {
             until(|| bench.fake.looks.get() > looks).await;
             bench.send(second.to_owned() + &post("/done", "next")).await;
             bench.expect(answer("/pieces") + &answer("/done")).await;
-            assert_eq!(bench.calls(), [format!("Post /pieces {} bytes", long.len()), "Post /done next".into()]);
+            assert_eq!(
+                bench.calls(),
+                [format!("Post /pieces {} bytes", long.len()), "Post /done next".into()]
+            );
             assert_eq!(bench.fake.budget_bytes.get(), BUDGET_BYTES, "the budget is whole again");
         }
     });
