@@ -12,19 +12,20 @@ pub mod plan;
 
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Shard;
 use super::stream::Stream;
 use super::table::StreamId;
-use crate::limits;
 use crate::storage::event::{HashRange, Place, ProducerRun};
-use crate::storage::settle::{SealedSegment, SettleError, Streams};
+use crate::storage::settle::{SettleError, Streams};
 
 use plan::{Usage, plan};
 
 /// How long to wait for more after something has happened.
 const PAUSE: Duration = Duration::from_secs(1);
+/// So many times the duration of a census passes before the next one.
+const CENSUS_PAUSE: u32 = 20;
 /// How long to leave a shard alone after a rewrite failed.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_secs(30);
 /// Extents counted before other work gets a turn.
@@ -36,12 +37,21 @@ pub(super) async fn run(shard: Rc<Shard>) {
         shard.log.wait_to_settle().await;
         shard.log.pause(PAUSE).await;
         loop {
+            if shard.log.sweep().await {
+                // Someone still reads what was discarded.
+                shard.log.suggest_settling();
+            }
             if shard.log.is_ending() {
                 return;
             }
+            let started = Instant::now();
             match settle_some(&shard).await {
                 Ok(true) => {}
-                Ok(false) => break,
+                Ok(false) => {
+                    // A census of very many streams is no reason to take one all the time.
+                    shard.log.pause(started.elapsed() * CENSUS_PAUSE).await;
+                    break;
+                }
                 Err(SettleError::Ending) => return,
                 Err(error) => {
                     eprintln!("thalweg: shard {}: settling: {error}", shard.index);
@@ -54,6 +64,7 @@ pub(super) async fn run(shard: Rc<Shard>) {
 
 /// Rewrites the segments that need it most; whether there were any.
 pub async fn settle_some(shard: &Rc<Shard>) -> Result<bool, SettleError> {
+    let _turn = shard.settle_gate.acquire_permit(1).await.expect("the gate is never closed");
     let sealed = shard.log.sealed_segments();
     if sealed.is_empty() {
         return Ok(false);
@@ -75,7 +86,7 @@ pub async fn settle_some(shard: &Rc<Shard>) -> Result<bool, SettleError> {
                 for moved in &rewritten.snapshots {
                     shard.table.borrow_mut().relocate_snapshot(moved);
                 }
-                shard.log.discard(&segments).await;
+                shard.log.discard(&segments);
                 return Ok(true);
             }
             // A large append reaches over the end: with the segment after it.
@@ -209,14 +220,3 @@ impl Shard {
         table.find_lineage(lineage).and_then(|id| table.get(id)).map(look)
     }
 }
-
-/// Sealed segments and how they are used: what `plan` decides on.
-pub type Sealed = [SealedSegment];
-
-/// Bytes of a segment that a rewrite may produce.
-pub fn rewritten_bytes_max(segment_bytes: u64) -> u64 {
-    segment_bytes.max(limits::SEGMENT_BYTES_MIN)
-}
-
-#[cfg(test)]
-mod tests;

@@ -13,8 +13,8 @@ use hashbrown::HashTable;
 
 use super::stream::{ContentType, End, Kind, Lifetime, Snapshot, Start, Stream, Views};
 use crate::protocol::headers;
-use crate::storage::settle::{Move, SnapshotMove};
 use crate::storage::event::{Appended, Event, HashRange, Payload, StreamCreated};
+use crate::storage::settle::{Move, SnapshotMove};
 
 /// Number of a stream in its shard while it lives. Stale ones are caught by the lineage that goes with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -92,6 +92,8 @@ pub struct Table {
     content_types_swept_at: usize,
     by_lineage: HashTable<u32>,
     records: u64,
+    /// Whether something of the log has come to be needed no more since it was last asked.
+    freed: bool,
 }
 
 impl Table {
@@ -202,7 +204,8 @@ impl Table {
 
     /// The stream of a lineage.
     pub fn find_lineage(&self, lineage: u64) -> Option<StreamId> {
-        let found = self.by_lineage.find(hash_of_lineage(lineage), |slot| self.streams.get(*slot).lineage == lineage);
+        let found =
+            self.by_lineage.find(hash_of_lineage(lineage), |slot| self.streams.get(*slot).lineage == lineage);
         found.map(|slot| StreamId { slot: *slot, lineage })
     }
 
@@ -227,10 +230,17 @@ impl Table {
         *durable = Some(elsewhere);
     }
 
+    /// Whether something of the log has come to be needed no more since the last call.
+    pub fn take_freed(&mut self) -> bool {
+        std::mem::take(&mut self.freed)
+    }
+
     /// A stream at `slot` or the first one after it, for a walk over all of them in turns.
     pub fn next_from(&self, slot: u32) -> Option<StreamId> {
         let end = self.streams.end();
-        (slot..end).find_map(|slot| self.streams.try_get(slot).map(|stream| StreamId { slot, lineage: stream.lineage }))
+        (slot..end).find_map(|slot| {
+            self.streams.try_get(slot).map(|stream| StreamId { slot, lineage: stream.lineage })
+        })
     }
 
     /// Whether an event about a stream of the table counts, in a segment that counts for these placement hashes only.
@@ -248,9 +258,7 @@ impl Table {
                 assert_eq!(id.lineage, lineage, "the event concerns another life of the stream");
                 Some(id)
             }
-            Target::ByLineage => {
-                self.find_lineage(lineage)
-            }
+            Target::ByLineage => self.find_lineage(lineage),
         }
     }
 
@@ -404,7 +412,8 @@ impl Table {
                     continue;
                 }
                 Change::Snapshot(snapshot) => {
-                    stream.rare_mut().snapshot.durable = Some(snapshot);
+                    let before = stream.rare_mut().snapshot.durable.replace(snapshot);
+                    self.freed |= before.is_some();
                     continue;
                 }
                 // A reader that stands before it ends.
@@ -418,6 +427,7 @@ impl Table {
 
     /// Retention is durable: what lies before it costs no memory any more.
     fn forget(&mut self, id: StreamId, first: Start) {
+        self.freed = true;
         let stream = self.streams.get_mut(id.slot);
         self.records -= first.records - stream.first().records;
         stream.rare_mut().first.durable = first;
@@ -432,6 +442,7 @@ impl Table {
         let entry = self.by_lineage.find_entry(hash_of_lineage(id.lineage), |slot| *slot == id.slot);
         entry.expect("a stream has its lineage").remove();
         self.records -= stream.staged.records - stream.first().records;
+        self.freed = true;
         let readers = stream.rare.take().map(|rare| rare.readers).unwrap_or_default();
         Published::Gone { stream: id, readers, bucket_generation: stream.bucket_generation, key: stream.key }
     }

@@ -213,7 +213,8 @@ pub(super) async fn stop(inner: &Rc<Inner>) {
     while inner.running.get() > 0 {
         inner.ended.wait().await;
     }
-    let segments = inner.table.borrow_mut().take();
+    let mut segments = inner.table.borrow_mut().take();
+    segments.append(&mut inner.discarded.borrow_mut());
     for segment in segments {
         if let Ok(segment) = Rc::try_unwrap(segment) {
             segment.file.close().await;

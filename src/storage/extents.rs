@@ -203,7 +203,7 @@ impl ExtentIndex {
         let to = from + parts.iter().map(|part| u64::from(part.len)).sum::<u64>();
         assert!(to <= self.end, "bytes {from} to {to} of {} were moved", self.end);
         let mut index = ExtentIndex { start: first, end: first, shape: Shape::Empty };
-        let mut keep = |from: u64, to: u64, index: &mut ExtentIndex| {
+        let keep = |from: u64, to: u64, index: &mut ExtentIndex| {
             for Piece { place, from, len, .. } in self.pieces(from.min(to), to) {
                 index.push(index.end, u64::from(len), place.further(from));
             }

@@ -34,7 +34,7 @@ use crate::storage::format::{COMMIT_HEADER_BYTES, entry_bytes};
 use crate::storage::reader;
 use crate::storage::recovery;
 use crate::storage::roll::{self, Roller};
-use crate::storage::segment_table::SegmentTable;
+use crate::storage::segment_table::{Segment, SegmentTable};
 use crate::storage::settle::{self, Rewritten, SealedSegment, SettleError, Streams};
 use crate::storage::waiters::{RoomWaiters, TicketWaiters};
 
@@ -151,6 +151,8 @@ pub(super) struct Inner {
     pub(super) idle: Signal,
     /// Wakes a task that sleeps, when the log ends.
     pub(super) stop: Signal,
+    /// Segments that were rewritten, and may still be read.
+    pub(super) discarded: RefCell<Vec<Rc<Segment>>>,
     /// There may be something to settle: a segment has been sealed, or the owner of the streams says so.
     pub(super) to_settle: Signal,
     /// Wakes settling from a pause, when the log ends.
@@ -399,9 +401,14 @@ impl Log {
         settle::settle(&self.inner, segments, streams).await
     }
 
-    /// Forgets segments that were rewritten; their files go once nobody reads them any more.
-    pub async fn discard(&self, segments: &[u32]) {
-        settle::discard(&self.inner, segments).await;
+    /// Forgets segments that were rewritten: no new read may ask for them. Their files go with [`Log::sweep`].
+    pub fn discard(&self, segments: &[u32]) {
+        settle::discard(&self.inner, segments);
+    }
+
+    /// Removes the files of discarded segments that nobody reads any more; whether some are left.
+    pub async fn sweep(&self) -> bool {
+        settle::sweep(&self.inner).await
     }
 
     /// Waits until there may be something to settle, or the log ends. One task at a time.

@@ -87,6 +87,7 @@ pub(super) async fn open(
         running: Cell::new(0),
         ended: Signal::default(),
         stop: Signal::default(),
+        discarded: RefCell::default(),
         to_settle: Signal::default(),
         end_of_pause: Signal::default(),
     };

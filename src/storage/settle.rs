@@ -284,21 +284,27 @@ async fn replace(
     Ok(())
 }
 
-/// Forgets segments that no stream needs any more, and gives their space back once nobody reads them. A file that is listed
-/// several times stays until the last time.
-pub(super) async fn discard(inner: &Inner, indexes: &[u32]) {
-    /// How long to wait between looks.
-    const LOOK_AGAIN: Duration = Duration::from_millis(5);
-    for index in indexes {
-        let segment = inner.table.borrow_mut().remove(*index);
-        while Rc::strong_count(&segment) > 1 && !inner.ending() {
-            inner.pause(LOOK_AGAIN).await;
-        }
-        let Ok(Segment { listed, file, .. }) = Rc::try_unwrap(segment) else { continue };
-        file.close().await;
-        if !inner.roller.list().segments.iter().any(|other| other.name == listed.name) {
-            // What cannot be removed now is garbage, which the next start removes.
-            let _ = inner.store.remove(&listed.name).await;
+/// Forgets segments that no stream needs any more.
+pub(super) fn discard(inner: &Inner, indexes: &[u32]) {
+    let mut table = inner.table.borrow_mut();
+    inner.discarded.borrow_mut().extend(indexes.iter().map(|index| table.remove(*index)));
+}
+
+/// Removes the files of discarded segments that nobody reads any more; whether some are left. A file that is listed several
+/// times stays until the last time.
+pub(super) async fn sweep(inner: &Inner) -> bool {
+    let all = std::mem::take(&mut *inner.discarded.borrow_mut());
+    for segment in all {
+        match Rc::try_unwrap(segment) {
+            Ok(Segment { listed, file, .. }) => {
+                file.close().await;
+                if !inner.roller.list().segments.iter().any(|other| other.name == listed.name) {
+                    // What cannot be removed now is garbage, which the next start removes.
+                    let _ = inner.store.remove(&listed.name).await;
+                }
+            }
+            Err(read) => inner.discarded.borrow_mut().push(read),
         }
     }
+    !inner.discarded.borrow().is_empty()
 }

@@ -58,12 +58,13 @@ pub fn plan(
             let is_small = |segment: &SealedSegment| {
                 segment.settled_bytes.is_some() && used(segment).bytes < segment_bytes / SMALL_SHARE
             };
-            let run = fitting(&group[from..], segment_bytes, used, |segment| needs(segment) || is_small(segment));
+            let run =
+                fitting(&group[from..], segment_bytes, used, |segment| needs(segment) || is_small(segment));
             let run_from = &group[from..from + run];
             let worth = run_from.iter().any(needs) || run >= SMALL_RUN;
             if worth {
-                let to = (from + run + extra).min(group.len());
-                if extra > 0 && to == from + run {
+                let to = from + run + extra;
+                if to > group.len() {
                     // What the last one needs is not sealed yet.
                     return Vec::new();
                 }
@@ -148,6 +149,7 @@ mod tests {
         assert_eq!(choose(&[dead, dead, dead], Some(0), 0), [0; 0]);
         assert_eq!(choose(&[dead, large, large], None, 1), [0, 1]);
         assert_eq!(choose(&[dead], None, 1), [0; 0], "the next one is not sealed");
+        assert_eq!(choose(&[dead, large], None, 2), [0; 0], "nor the one after it");
     }
 
     #[test]
