@@ -3,6 +3,7 @@
 
 mod bench;
 mod random;
+mod records;
 
 use bench::{Bench, config, run, turn};
 
