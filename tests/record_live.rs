@@ -115,6 +115,15 @@ fn a_long_poll_without_news_tells_where_it_stands() {
 }
 
 #[test]
+fn a_long_poll_that_a_delete_ends_names_no_extension() {
+    let server = Server::start(&["--long-poll-timeout-ms", "3600000"]);
+    let stream = server.create("deleted", JSON);
+    let mut waiting = poll(&stream, "record=0");
+    stream.delete();
+    assert_eq!(waiting.read_response("GET").expect(404).header("stream-extensions"), None);
+}
+
+#[test]
 fn control_events_of_a_read_by_record_tell_records() {
     let server = Server::start(&[]);
     for stream in server.create_on_both("control", JSON) {
