@@ -238,6 +238,8 @@ fn decision_26_a_stream_without_records_takes_no_record_parameters() {
                 assert_eq!(refused.header("stream-extensions"), None);
             }
             stream.get(&format!("offset=-1&max_records=1{live}")).expect(400);
+            let resumed = stream.get(&format!("record=0{live}")).header("Last-Event-ID", "0");
+            resumed.send().expect_error(400, "RECORDS_UNSUPPORTED");
         }
     }
 }

@@ -187,7 +187,7 @@ impl Subscriber {
     }
 
     fn start_reading(&mut self, stream: &Stream, end: End, to: Start) {
-        let pieces = range::pieces(stream, self.position.bytes, to.bytes);
+        let pieces = range::pieces(&self.api.shard, stream, self.position.bytes, to.bytes);
         let log = self.api.shard.log.clone();
         let bytes = Box::pin(async move {
             let mut bytes = Vec::new();

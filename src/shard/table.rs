@@ -13,7 +13,7 @@ use hashbrown::HashTable;
 
 use super::stream::{ContentType, End, Kind, Lifetime, Snapshot, Start, Stream, Views};
 use crate::protocol::headers;
-use crate::storage::event::{Appended, Event, Payload, StreamCreated};
+use crate::storage::event::{Appended, Event, HashRange, Payload, StreamCreated};
 
 /// Number of a stream in its shard while it lives. Stale ones are caught by the lineage that goes with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -183,6 +183,11 @@ impl Table {
                 self.retain(id, Start { bytes: *offset, records: *record }, stamp);
                 Some(id)
             }
+            Event::Skipped { lineage, start, bytes, records } => {
+                let id = self.target(target, *lineage)?;
+                self.skip(id, *start, End { bytes: *bytes, records: *records, closed: false }, stamp);
+                Some(id)
+            }
             Event::ProducerRuns(runs) => {
                 let id = self.target(target, runs.lineage)?;
                 self.streams.get_mut(id.slot).producers.record_runs(runs);
@@ -198,6 +203,15 @@ impl Table {
             }
             Event::BucketCreated { .. } | Event::BucketDeleted { .. } => None,
         }
+    }
+
+    /// Whether an event about a stream of the table counts, in a segment that counts for these placement hashes only.
+    pub fn counts(&self, event: &Event<'_>, hashes: HashRange) -> bool {
+        hashes == HashRange::ALL
+            || event
+                .lineage()
+                .and_then(|lineage| self.target(Target::ByLineage, lineage))
+                .is_some_and(|id| hashes.contains(self.streams.get(id.slot).hash))
     }
 
     fn target(&self, target: Target, lineage: u64) -> Option<StreamId> {
@@ -272,8 +286,21 @@ impl Table {
         self.effects.push_back(Effect { ticket: stamp.ticket, stream: id, change });
     }
 
-    /// The stream begins at `first`. After a rewrite of the log that may lie beyond what is known of it: the stream goes on
-    /// from there.
+    /// The stream went on at `start` with as much as `gone`, which retention has taken: it begins behind that, at least.
+    fn skip(&mut self, id: StreamId, start: u64, gone: End, stamp: Stamp) {
+        let stream = self.streams.get_mut(id.slot);
+        assert_eq!(start, stream.staged.bytes, "what is gone of stream {} leaves a gap", id.lineage);
+        let end = &mut stream.staged;
+        (end.bytes, end.records) = (end.bytes + gone.bytes, end.records + gone.records);
+        let end = *end;
+        stream.index.skip_to(end.records, end.bytes);
+        stream.extents.forget_before(end.bytes);
+        self.records += gone.records;
+        self.effect(id, stamp, Change::End(end, None));
+        self.retain(id, Start { bytes: end.bytes, records: end.records }, stamp);
+    }
+
+    /// The stream begins at `first`.
     fn retain(&mut self, id: StreamId, first: Start, stamp: Stamp) {
         let stream = self.streams.get_mut(id.slot);
         let before = stream.firsts().staged;
@@ -283,15 +310,7 @@ impl Table {
         }
         assert!(first.records >= before.records, "the first record of {id:?} moves back: {first:?}");
         stream.rare_mut().first.staged = first;
-        if first.bytes > stream.staged.bytes {
-            assert!(self.by_lineage.is_some(), "{first:?} is beyond the end of {id:?}");
-            stream.index.skip_to(first.records, first.bytes);
-            stream.extents.forget_before(first.bytes);
-            self.records += first.records - stream.staged.records;
-            (stream.staged.bytes, stream.staged.records) = (first.bytes, first.records);
-            let end = stream.staged;
-            self.effect(id, stamp, Change::End(end, None));
-        }
+        assert!(first.bytes <= stream.staged.bytes, "{first:?} is beyond the end of {id:?}");
         self.effect(id, stamp, Change::First(first));
     }
 

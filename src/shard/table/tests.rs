@@ -133,7 +133,9 @@ fn what_retention_takes_is_there_until_it_is_durable() {
 fn a_rewritten_log_goes_on_behind_what_it_dropped() {
     let mut table = Table::recovering();
     let id = create(&mut table, 7, "b/s", 1);
-    retain(&mut table, id, 500, 100, 1);
+    append(&mut table, id, 20, 1);
+    let gone = Event::Skipped { lineage: 7, start: 20, bytes: 480, records: 99 };
+    table.apply(&gone, at(1), Target::ByLineage);
     let runs = [ProducerRun { first_ordinal: 40, records: 2, appends: 30 }];
     let producer = ProducerRuns { lineage: 7, id: b"p", epoch: 3, first_seq: 5, runs: &runs };
     table.apply(&Event::ProducerRuns(producer), at(1), Target::ByLineage);
