@@ -156,7 +156,7 @@ async fn open_log(start: &ShardStart) -> Result<(Log, Table, Report), Failure> {
     };
     let store = Rc::new(DirectStore::new(&start.log_dir));
     let mut replay =
-        Replay { start, table: Table::recovering(), buckets: BTreeMap::new(), last_ticket: 0, problem: None };
+        Replay { start, table: Table::default(), buckets: BTreeMap::new(), last_ticket: 0, problem: None };
     let opened = Log::open(store, options, &mut |event, context| replay.visit(event, context)).await;
     let (log, recovered) = opened.map_err(|error| Failure::of_log(&start.log_dir, &error))?;
     if recovered.highest_lineage > 0 {

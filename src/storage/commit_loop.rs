@@ -208,6 +208,7 @@ pub(super) async fn stop(inner: &Rc<Inner>) {
     inner.work.notify();
     inner.idle.notify();
     inner.stop.notify();
+    inner.wake_settling();
     inner.roller.signal.notify();
     while inner.running.get() > 0 {
         inner.ended.wait().await;

@@ -235,7 +235,7 @@ impl Bench {
         let mut ledger = Ledger::default();
         ledger.grant(7).expect("few ids are used");
         let lineages = Arc::new(Lineages::new(&[7], &ledger, |_| {}));
-        let (mut table, last) = (Table::recovering(), Cell::new(0));
+        let (mut table, last) = (Table::default(), Cell::new(0));
         let mut buckets = Vec::new();
         let (log, _) = Log::open(Rc::new(store.clone()), options, &mut |event, context| {
             if last.replace(context.lsn) != context.lsn {
