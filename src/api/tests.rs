@@ -4,6 +4,7 @@
 mod bench;
 mod random;
 mod settle;
+mod records;
 
 use bench::{Bench, config, run, turn};
 
