@@ -3,6 +3,7 @@
 
 mod bench;
 mod random;
+mod snapshots;
 
 use bench::{Bench, config, run, turn};
 
