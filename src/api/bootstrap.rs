@@ -12,13 +12,19 @@ use crate::limits::{SLICE_BYTES_MAX, SLICE_MESSAGES_MAX};
 use crate::protocol::errors::{Code, Problem};
 use crate::protocol::headers::DEFAULT_CONTENT_TYPE;
 use crate::protocol::multipart::{self, Boundary, PART_END};
-use crate::protocol::query::ReadQuery;
+use crate::protocol::query;
 use crate::shard::stream::{End, Start, Stream};
 use crate::shard::table::StreamId;
 
 use super::answer::{Manner, retained_records};
 use super::snapshot::{Blob, snapshot_headers};
 use super::{Api, Named, Request, range, read};
+
+/// A bootstrap happens once (extension 3.1, 3.3).
+const NOT_LIVE: Problem = Problem::fixed(
+    Code::InvalidLive,
+    "a bootstrap is not live: follow the stream from the Stream-Next-Offset that it returns",
+);
 
 /// Makes boundaries that nobody can guess: numbered ones, under a key from the system's source of randomness.
 pub struct Boundaries {
@@ -57,8 +63,8 @@ impl Api {
             Err(missing) => return self.answer_404(request, named, out, missing),
         };
         let request = &self.about(request, id);
-        if let Err(problem) = refuse_live(request) {
-            return self.fail(request, out, &problem);
+        if query::has_live(request.head.query) {
+            return self.fail(request, out, &NOT_LIVE);
         }
         let is_head = request.head.method == Method::Head;
         if !is_head {
@@ -73,18 +79,6 @@ impl Api {
         }
         drop(table);
         sliced(sending)
-    }
-}
-
-/// A bootstrap happens once (extension 3.1, 3.3).
-fn refuse_live(request: &Request<'_>) -> Result<(), Problem> {
-    match ReadQuery::parse(request.head.query)?.live {
-        None => Ok(()),
-        Some(_) => {
-            let message =
-                "a bootstrap is not live: follow the stream from the Stream-Next-Offset that it returns";
-            Err(Problem::fixed(Code::InvalidLive, message))
-        }
     }
 }
 

@@ -62,8 +62,9 @@ impl Api {
     /// Where the stream is to begin, if it may (decision 20).
     fn new_first(&self, stream: &Stream, named: StartArg) -> Result<Start, Problem> {
         let first = stream.firsts().staged;
-        match (stream.snapshot().staged, boundary::locate(stream, named, &self.shard.lineages)?) {
-            (_, Position::At(at)) if at == first.bytes => return Ok(first),
+        let snapshot = stream.snapshot().staged;
+        match (snapshot, boundary::locate(stream, named, &self.shard.lineages)?) {
+            (_, Position::At(at)) if at == first.bytes => Ok(first),
             (_, Position::Before) => {
                 let message =
                     format!("the stream begins at {} already: retention never moves back", first.bytes);

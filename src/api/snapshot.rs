@@ -172,13 +172,17 @@ impl Blob {
         Self { snapshot, held, part: 0, from: 0 }
     }
 
-    /// The snapshot.
-    pub fn snapshot(&self) -> &Snapshot {
-        &self.snapshot
+    /// Whether all slices were taken.
+    pub fn is_taken(&self) -> bool {
+        self.part == self.snapshot.parts.len()
     }
+}
 
-    /// Where the next slice lies; none when all were taken.
-    pub fn next(&mut self) -> Option<Held> {
+impl Iterator for Blob {
+    type Item = Held;
+
+    /// Where the next slice lies.
+    fn next(&mut self) -> Option<Held> {
         let part = self.snapshot.parts.get(self.part)?;
         let from = self.from;
         let len = (part.len - from).min(limits::SLICE_BYTES_MAX as u32);
@@ -216,6 +220,6 @@ impl Slices for Reading {
             return Fill::End;
         }
         self.started = true;
-        if self.body.part == self.body.snapshot.parts.len() { Fill::End } else { Fill::More }
+        if self.body.is_taken() { Fill::End } else { Fill::More }
     }
 }

@@ -3,8 +3,9 @@
 
 mod bench;
 mod random;
-mod settle;
 mod records;
+mod settle;
+mod snapshots;
 
 use bench::{Bench, config, run, turn};
 

