@@ -144,6 +144,9 @@ impl Table {
             Event::StreamCreated(created) => Some(self.create(created, stamp)),
             Event::Appended(appended) => {
                 let id = self.target(target, appended.lineage)?;
+                if let (Target::ByLineage, Some(claim)) = (target, &appended.producer) {
+                    Self::expect_seq(self.streams.get_mut(id.slot), claim.id, claim.epoch, claim.seq);
+                }
                 self.append(id, appended, stamp);
                 Some(id)
             }
@@ -187,7 +190,9 @@ impl Table {
             }
             Event::ProducerRuns(runs) => {
                 let id = self.target(target, runs.lineage)?;
-                self.streams.get_mut(id.slot).producers.record_runs(runs);
+                let stream = self.streams.get_mut(id.slot);
+                Self::expect_seq(stream, runs.id, runs.epoch, runs.first_seq);
+                stream.producers.record_runs(runs);
                 Some(id)
             }
             Event::Renewed { lineage, used_ms } => {
@@ -241,6 +246,38 @@ impl Table {
         (slot..end).find_map(|slot| {
             self.streams.try_get(slot).map(|stream| StreamId { slot, lineage: stream.lineage })
         })
+    }
+
+    /// Whether an event goes on where the stream that it concerns ends. At replay it may not, if the stream is deleted further on:
+    /// settling has dropped some of it then.
+    pub fn goes_on(&self, event: &Event<'_>) -> bool {
+        let Some(id) = event.lineage().and_then(|lineage| self.find_lineage(lineage)) else { return true };
+        let end = self.streams.get(id.slot).staged.bytes;
+        match event {
+            Event::Appended(appended) => appended.start == end,
+            Event::Skipped { start, .. } => *start == end,
+            Event::Retained { offset, .. } => *offset <= end,
+            _ => true,
+        }
+    }
+
+    /// Takes a stream out at once: at replay, when it is known to be deleted further on.
+    pub fn drop_lineage(&mut self, lineage: u64) {
+        self.publish(u64::MAX, |_| {});
+        if let Some(id) = self.find_lineage(lineage) {
+            self.remove(id);
+        }
+    }
+
+    /// Prepares a replayed stream for a producer's append `seq`. A gap in the sequence numbers of an epoch means that a newer epoch
+    /// comes further on: settling has dropped some of the older one.
+    fn expect_seq(stream: &mut Stream, id: &[u8], epoch: u64, seq: u64) {
+        if let Some(state) = stream.producers.state(id)
+            && state.epoch == epoch
+            && state.last_seq + 1 != seq
+        {
+            stream.producers.forget(id);
+        }
     }
 
     /// Whether an event about a stream of the table counts, in a segment that counts for these placement hashes only.

@@ -35,6 +35,7 @@ use crate::storage::reader;
 use crate::storage::recovery;
 use crate::storage::roll::{self, Roller};
 use crate::storage::segment_table::{Segment, SegmentTable};
+use crate::storage::settle::turn::Turn;
 use crate::storage::settle::{self, Rewritten, SealedSegment, SettleError, Streams};
 use crate::storage::waiters::{RoomWaiters, TicketWaiters};
 
@@ -411,6 +412,11 @@ impl Log {
         settle::sweep(&self.inner).await
     }
 
+    /// The index that stands for all indexes of the file that has this one.
+    pub fn same_file(&self, segment: u32) -> u32 {
+        self.inner.table.borrow().same_file(segment)
+    }
+
     /// Waits until there may be something to settle, or the log ends. One task at a time.
     pub async fn wait_to_settle(&self) {
         self.inner.to_settle.wait().await;
@@ -419,6 +425,11 @@ impl Log {
     /// There may be something to settle.
     pub fn suggest_settling(&self) {
         self.inner.to_settle.notify();
+    }
+
+    /// For a task of low priority that gives way after each slice of work.
+    pub fn turn(&self) -> Turn<'_> {
+        Turn::new(&self.inner)
     }
 
     /// Waits for some time, or until the log ends. For the task that settles.
@@ -434,7 +445,7 @@ impl Log {
     /// Starts work that ends when [`Log::is_ending`] says so, as a detached task of low priority; [`Log::stop`] waits for it.
     pub fn spawn_background(&self, name: &'static str, task: impl Future<Output = ()> + 'static) {
         let queue = glommio::executor().create_task_queue(
-            glommio::Shares::Static(50),
+            glommio::Shares::Static(250),
             glommio::Latency::NotImportant,
             name,
         );
