@@ -14,7 +14,7 @@ const SLICE: Duration = Duration::from_micros(200);
 /// The shortest sleep.
 const NAP: Duration = Duration::from_micros(1);
 /// What is left to others after a slice while the log is in use.
-const PAUSE: Duration = SLICE;
+const PAUSE: Duration = Duration::from_micros(400);
 
 /// A task's use of the core.
 pub struct Turn<'a> {
