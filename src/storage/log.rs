@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use crate::limits::{COMMIT_BYTES_MAX, COMMITS_PER_SEGMENT_MIN};
-use crate::signal::Signal;
+use crate::signal::{News, Signal};
 use crate::storage::appender::{Appender, Plan};
 use crate::storage::cache::{Cache, CachedBytes};
 use crate::storage::codec::meta_bytes_max;
@@ -31,7 +31,7 @@ use crate::storage::reader;
 use crate::storage::recovery;
 use crate::storage::roll::{self, Roller};
 use crate::storage::segment_table::SegmentTable;
-use crate::storage::waiters::{RoomWaiters, TicketWaiters};
+use crate::storage::waiters::TicketWaiters;
 
 pub use crate::storage::reader::{Piece, ReadError};
 pub use crate::storage::recovered::{OpenError, Recovered, Retired, TornTail};
@@ -139,7 +139,8 @@ pub(super) struct Inner {
     pub(super) stopping: Cell<bool>,
     pub(super) publisher: RefCell<Option<Rc<dyn Publisher>>>,
     pub(super) tickets: RefCell<TicketWaiters>,
-    pub(super) room: RoomWaiters,
+    /// There may be room in a commit again.
+    pub(super) room: News,
     /// Wakes the commit loop.
     pub(super) work: Signal,
     /// Wakes the task that marks an idle log.
@@ -314,7 +315,7 @@ impl Log {
 
     /// Waits until it is worth asking [`Log::room`] again.
     pub fn wait_room(&self) -> WaitRoom {
-        let announced = self.inner.room.announced.get();
+        let announced = self.inner.room.announced();
         WaitRoom { inner: Rc::clone(&self.inner), announced }
     }
 
@@ -368,11 +369,7 @@ impl Future for WaitRoom {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if self.inner.room.announced.get() != self.announced {
-            return Poll::Ready(());
-        }
-        self.inner.room.register(context);
-        Poll::Pending
+        self.inner.room.poll_after(self.announced, context)
     }
 }
 

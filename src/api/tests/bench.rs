@@ -152,6 +152,7 @@ impl Started<'_> {
                     assert!(self.out.is_empty(), "a request that waits has no answer yet");
                     match wait {
                         Wait::Room => api.wait_room().await,
+                        Wait::Decision => api.wait_decision().await,
                         Wait::Durable(ticket) => drop(api.wait_durable(ticket).await),
                     }
                     self.step = Some(self.bench.call(&self.request, &mut self.out));
@@ -239,7 +240,7 @@ impl Bench {
         let mut buckets = Vec::new();
         let (log, _) = Log::open(Rc::new(store.clone()), options, &mut |event, context| {
             if last.replace(context.lsn) != context.lsn {
-                table.publish(u64::MAX, |_| {});
+                table.publish(u64::MAX, |_, _| {});
             }
             use crate::storage::event::Event;
             if let Event::StreamCreated(created) = event {
