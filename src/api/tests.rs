@@ -2,6 +2,7 @@
 //! limits of an entry.
 
 mod bench;
+mod buckets;
 mod random;
 
 use bench::{Bench, config, run, turn};
