@@ -2,8 +2,11 @@
 
 mod common;
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use common::client::assert_no_white_space;
-use common::{JSON, Server, Stream, TEXT};
+use common::{Connection, DataDir, JSON, Random, Response, Server, Stream, TEXT};
 use serde_json::{Value, json};
 
 /// A page of a listing.
@@ -291,4 +294,203 @@ fn error_bodies_of_buckets_have_stable_codes() {
         "a missing bucket is told from a missing stream"
     );
     assert_eq!(json!(code("GET", "/absent")), json!(code("GET", "/absent/stream")));
+}
+
+/// Streams that stay, while others around them come and go: each is on exactly one page, in order.
+#[test]
+fn decision_4_a_stream_that_stays_is_on_one_page_whatever_comes_and_goes() {
+    let seed = Random::seed("THALWEG_LISTING_SEED");
+    println!("THALWEG_LISTING_SEED={seed}");
+    let server = Server::start(&["--shards", "3"]);
+    server.request("PUT", "/agents").expect(201);
+    let mut random = Random::new(seed);
+    let stays: BTreeSet<String> = (0..120).map(|n| format!("{}-{n}", random.letters(3))).collect();
+    let mut connection = server.connect();
+    for id in &stays {
+        connection.send(&server.stream(&format!("/agents/{id}"), TEXT).put()).expect(201);
+    }
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (server, done, mut random) = (&server, &done, Random::new(seed + 1 + thread));
+            scope.spawn(move || {
+                let mut connection = server.connect();
+                while !done.load(Ordering::Relaxed) {
+                    let path = format!("/agents/{}+{thread}", random.letters(2));
+                    let stream = server.stream(&path, TEXT);
+                    if connection.send(&stream.put()).status == 201 && !random.one_in(4) {
+                        connection.send(&stream.request("DELETE")).expect(204);
+                    }
+                }
+            });
+        }
+        let end = End(&done);
+        for limit in [1, 7, 50] {
+            let (mut seen, mut after) = (Vec::new(), String::new());
+            loop {
+                let target = format!("/agents/streams?limit={limit}&after={}", after.replace('+', "%2B"));
+                let page = connection.send(&server.request("GET", target)).expect(200).json();
+                seen.extend(ids(&page).into_iter().map(str::to_owned));
+                match page["next_cursor"].as_str() {
+                    Some(cursor) => cursor.clone_into(&mut after),
+                    None => break,
+                }
+            }
+            assert!(seen.is_sorted_by(|a, b| a < b), "limit {limit}: {seen:?}");
+            let stayed: BTreeSet<String> = seen.into_iter().filter(|id| !id.contains('+')).collect();
+            assert_eq!(stayed, stays, "limit {limit}");
+        }
+        drop(end);
+    });
+    // A cursor need not name a stream that is there.
+    let page = list(&server, "agents", "?limit=5");
+    let (found, cursor) = (ids(&page), page["next_cursor"].as_str().expect("there is more"));
+    for id in &found {
+        server.stream(&format!("/agents/{}", id.replace('+', "%2B")), TEXT).delete();
+    }
+    let next = list(&server, "agents", &format!("?limit=5&after={}", cursor.replace('+', "%2B")));
+    assert_eq!(ids(&next), ids(&list(&server, "agents", "?limit=5")));
+}
+
+/// Sets a flag when it is dropped, also by a failed assertion.
+struct End<'f>(&'f AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// One client of many that create and delete the same few buckets and streams of their own in them.
+struct Racer<'s> {
+    server: &'s Server,
+    connection: Connection,
+    random: Random,
+    number: u64,
+    /// Buckets that it ended.
+    ended: u32,
+    /// Creates that found their bucket missing, refused deletes.
+    beaten: (u32, u32),
+}
+
+impl<'s> Racer<'s> {
+    fn new(server: &'s Server, seed: u64, number: u64) -> Racer<'s> {
+        let random = Random::new(seed.wrapping_add(number));
+        Racer { server, connection: server.connect(), random, number, ended: 0, beaten: (0, 0) }
+    }
+
+    fn send(&mut self, method: &str, target: &str) -> Response {
+        self.connection.send(&self.server.request(method, target))
+    }
+
+    /// Creates a stream; whether its bucket was there.
+    fn create(&mut self, bucket: &str, id: &str) -> bool {
+        let stream = self.server.stream(&format!("/{bucket}/{id}"), TEXT);
+        let response = self.connection.send(&stream.put().body("kept"));
+        match response.status {
+            201 => true,
+            404 => {
+                self.beaten.0 += 1;
+                false
+            }
+            _ => panic!("a create waits for the outcome of a delete: {response:?}"),
+        }
+    }
+
+    /// A stream whose create was acknowledged is there, and so is its bucket, whoever tries to delete it.
+    fn check(&mut self, bucket: &str, id: &str) {
+        assert_eq!(self.send("GET", &format!("/{bucket}/{id}")).expect(200).body, b"kept");
+        let listed = self.send("GET", &format!("/{bucket}/streams?prefix={id}")).expect(200).json();
+        assert_eq!(ids(&listed), [id], "racer {}: /{bucket}", self.number);
+        let streams = self.send("GET", &format!("/{bucket}")).expect(200).json()["streams"].clone();
+        assert!(streams.as_u64().is_some_and(|streams| streams > 0), "racer {}: {streams}", self.number);
+    }
+
+    fn delete_bucket(&mut self, bucket: &str) -> u16 {
+        let status = self.send("DELETE", &format!("/{bucket}")).status;
+        match status {
+            204 => self.ended += 1,
+            409 => self.beaten.1 += 1,
+            404 => {}
+            _ => panic!("deleting a bucket answered {status}"),
+        }
+        status
+    }
+
+    fn race(&mut self, rounds: u32) {
+        for round in 0..rounds {
+            let bucket = format!("bucket-{}", self.random.below(3));
+            let status = self.send("PUT", &format!("/{bucket}")).status;
+            assert!(status == 201 || status == 409, "creating a bucket answered {status}");
+            let id = format!("{}-{round}", self.number);
+            if self.create(&bucket, &id) {
+                if self.random.one_in(2) {
+                    self.check(&bucket, &id);
+                }
+                if self.random.one_in(2) {
+                    let status = self.delete_bucket(&bucket);
+                    assert_eq!(status, 409, "racer {}: /{bucket}/{id} is there", self.number);
+                }
+                self.send("DELETE", &format!("/{bucket}/{id}")).expect(204);
+            }
+            self.delete_bucket(&bucket);
+        }
+    }
+
+    /// Creates a stream that stays.
+    fn settle(&mut self) -> (String, String) {
+        let (bucket, id) = (format!("bucket-{}", self.number % 3), format!("{}-stays", self.number));
+        loop {
+            self.send("PUT", &format!("/{bucket}"));
+            if self.create(&bucket, &id) {
+                return (bucket, id);
+            }
+        }
+    }
+}
+
+/// Section 1.5: a bucket is empty when it is deleted; and a create that was acknowledged is never lost by that.
+#[test]
+fn section_1_5_a_bucket_that_is_deleted_is_empty_whatever_races_with_it() {
+    const RACERS: u64 = 8;
+    let seed = Random::seed("THALWEG_BUCKETS_SEED");
+    println!("THALWEG_BUCKETS_SEED={seed}");
+    for shards in ["2", "3"] {
+        let dir = DataDir::new();
+        let server = Server::start_in(&dir, &["--shards", shards]);
+        let (mut ended, mut beaten) = (0, (0, 0));
+        let mut stayed = BTreeMap::<String, BTreeSet<String>>::new();
+        std::thread::scope(|scope| {
+            let racers: Vec<_> = (0..RACERS)
+                .map(|number| {
+                    let mut racer = Racer::new(&server, seed, number);
+                    scope.spawn(move || {
+                        racer.race(60);
+                        let stays = racer.settle();
+                        (stays, racer.ended, racer.beaten)
+                    })
+                })
+                .collect();
+            for racer in racers {
+                let ((bucket, id), ends, beats) = racer.join().expect("a racer finds nothing wrong");
+                stayed.entry(bucket).or_default().insert(id);
+                ended += ends;
+                beaten = (beaten.0 + beats.0, beaten.1 + beats.1);
+            }
+        });
+        println!("{shards} shards: {ended} buckets ended, {beaten:?} creates and deletes came too late");
+        assert!(ended > 0 && beaten.1 > 0, "there was no race");
+        server.kill();
+        let server = Server::start_in(&dir, &["--shards", shards]);
+        for (bucket, stays) in &stayed {
+            let page = list(&server, bucket, "");
+            assert_eq!(ids(&page), stays.iter().collect::<Vec<_>>(), "/{bucket}");
+            let count = server.request("GET", format!("/{bucket}")).expect(200).json()["streams"].clone();
+            assert_eq!(count, stays.len());
+            for id in stays {
+                server.stream(&format!("/{bucket}/{id}"), TEXT).delete();
+            }
+            server.request("DELETE", format!("/{bucket}")).expect(204);
+        }
+    }
 }
