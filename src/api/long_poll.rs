@@ -102,7 +102,7 @@ impl LongPoll {
                 return Some(());
             }
             out.truncate(begin);
-            let pieces = range::pieces(stream, page.from, page.to);
+            let pieces = range::pieces(&api.shard, stream, page.from, page.to);
             let (api, manner) = (api.clone(), self.manner);
             self.reading = Some(Box::pin(async move { api.page_from_disk(manner, page, &pieces).await }));
             return None;

@@ -8,7 +8,7 @@ use crate::protocol::query::{Live, ReadQuery};
 use crate::protocol::{headers, json, offset::OffsetArg};
 use crate::shard::stream::Stream;
 use crate::shard::table::StreamId;
-use crate::storage::extents::Piece;
+use crate::storage::log::Held;
 
 use super::answer::Manner;
 use super::{Api, Named, Request, range, start};
@@ -162,7 +162,7 @@ impl Api {
             return Step::Done;
         }
         out.truncate(begin);
-        let pieces = range::pieces(stream, page.from, page.to);
+        let pieces = range::pieces(&self.shard, stream, page.from, page.to);
         let api = self.clone();
         OneShot::step(async move { (api.page_from_disk(manner, page, &pieces).await, Fill::End) })
     }
@@ -182,7 +182,7 @@ impl Api {
     }
 
     /// The whole answer, with its bytes read from disk.
-    pub async fn page_from_disk(&self, manner: Manner, page: Page, pieces: &[Piece]) -> Vec<u8> {
+    pub async fn page_from_disk(&self, manner: Manner, page: Page, pieces: &Held) -> Vec<u8> {
         let mut bytes = Vec::with_capacity((page.to - page.from) as usize);
         let read = self.shard.log.read(pieces, &mut bytes).await;
         let mut out = Vec::with_capacity(bytes.len() + 1024);

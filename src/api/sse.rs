@@ -146,7 +146,7 @@ impl Subscriber {
     }
 
     fn start_reading(&mut self, stream: &Stream, end: End, to: u64) {
-        let pieces = range::pieces(stream, self.position, to);
+        let pieces = range::pieces(&self.api.shard, stream, self.position, to);
         let log = self.api.shard.log.clone();
         let bytes = Box::pin(async move {
             let mut bytes = Vec::new();

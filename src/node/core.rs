@@ -102,23 +102,33 @@ impl Replay<'_> {
         match event {
             Event::StreamCreated(created) => {
                 self.observe(created.lineage);
-                if !self.owns(created.placement) {
+                if !self.owns(created.placement) || !context.hashes.contains(created.placement) {
                     return;
                 }
+                // A rewritten segment holds in one commit what was in many: the life of the name before may end in it.
+                self.table.publish(u64::MAX, |_, _| {});
             }
             Event::BucketCreated { bucket, generation } => {
                 self.observe(*generation);
-                if self.owns(shard::placement(bucket, self.start.placement_seed)) {
+                if self.counts_bucket(bucket, context) {
                     self.buckets.insert(bucket.to_vec(), *generation);
                 }
             }
             Event::BucketDeleted { bucket, .. } => {
-                self.buckets.remove(*bucket);
+                if self.counts_bucket(bucket, context) {
+                    self.buckets.remove(*bucket);
+                }
             }
-            Event::Appended(_) | Event::StreamDeleted { .. } | Event::Renewed { .. } => {}
+            _ if !self.table.counts(event, context.hashes) => return,
+            _ => {}
         }
         let stamp = Stamp { ticket: context.lsn, time_ms: context.time_ms };
         self.table.apply(event, stamp, Target::ByLineage);
+    }
+
+    fn counts_bucket(&self, bucket: &[u8], context: EventContext) -> bool {
+        let placement = shard::placement(bucket, self.start.placement_seed);
+        self.owns(placement) && context.hashes.contains(placement)
     }
 
     fn observe(&mut self, lineage: u64) {
@@ -149,6 +159,10 @@ async fn open_log(start: &ShardStart) -> Result<(Log, Table, Report), Failure> {
         Replay { start, table: Table::recovering(), buckets: BTreeMap::new(), last_ticket: 0, problem: None };
     let opened = Log::open(store, options, &mut |event, context| replay.visit(event, context)).await;
     let (log, recovered) = opened.map_err(|error| Failure::of_log(&start.log_dir, &error))?;
+    if recovered.highest_lineage > 0 {
+        // Also of streams whose traces settling has removed.
+        replay.observe(recovered.highest_lineage);
+    }
     if let Some(problem) = replay.problem {
         return Err(Failure::new(Exit::Damaged, format!("{}: {problem}", start.log_dir.display())));
     }

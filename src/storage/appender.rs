@@ -203,6 +203,7 @@ impl Appender {
             nonce: nonce(),
             segment_bytes: ready.bytes,
             created_ms: now_ms().max(self.last_time_ms),
+            settled: None,
         };
         let index = table.push(Segment { listed: ready.listed, header, file: ready.file });
         let footer = FooterBuilder::new(&header);
@@ -261,9 +262,7 @@ impl Appender {
         let number_of = |index| table.borrow().number_of(index);
         let buffer = open.buffer.bytes_mut();
         let pushed = open.builder.push(buffer, &mut active.footer, event, number_of, payload_bytes, fill);
-        if let Event::StreamCreated(created) = event {
-            self.highest_lineage = self.highest_lineage.max(created.lineage);
-        }
+        self.highest_lineage = self.highest_lineage.max(event.issued_id().unwrap_or(0));
         self.staged(pushed)
     }
 

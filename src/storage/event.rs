@@ -16,9 +16,41 @@ pub struct Place {
     pub back: u32,
 }
 
+/// Placement hashes, by their upper half: what a shard owns, or a part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HashRange {
+    /// First one.
+    pub start: u64,
+    /// The one after the last: at most 2^32.
+    pub end: u64,
+}
+
+impl HashRange {
+    /// Every hash.
+    pub const ALL: HashRange = HashRange { start: 0, end: 1 << 32 };
+
+    /// Whether a placement hash is in the range.
+    #[inline]
+    pub fn contains(self, placement: u64) -> bool {
+        (self.start..self.end).contains(&(placement >> 32))
+    }
+
+    /// What is in both ranges; `None` if nothing is.
+    pub fn intersection(self, other: HashRange) -> Option<HashRange> {
+        let both = HashRange { start: self.start.max(other.start), end: self.end.min(other.end) };
+        (both.start < both.end).then_some(both)
+    }
+}
+
+/// `Place::segment` of bytes whose segment settling has removed: they belong to something that ends further on in the log, and
+/// are never read.
+pub const SEGMENT_GONE: u32 = u32::MAX;
+
 /// What holds for every entry of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventContext {
+    /// Whose streams it counts for: a segment that several shards once shared may hold others that were rewritten elsewhere.
+    pub hashes: HashRange,
     /// Sequence number of the commit.
     pub lsn: u64,
     /// When the commit was opened, Unix milliseconds.
@@ -120,6 +152,77 @@ pub struct Appended<'a> {
     pub payload: Payload<'a>,
 }
 
+/// A snapshot of a stream, complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotPublished<'a> {
+    /// The stream's lineage.
+    pub lineage: u64,
+    /// Where it stands: it folds everything before this offset.
+    pub offset: u64,
+    /// Ordinal of the message at the offset.
+    pub record: u64,
+    /// Content type as it was sent.
+    pub content_type: &'a [u8],
+    /// BLAKE3 of content type and body (decision 18).
+    pub digest: [u8; 32],
+    /// Where the body lies, in order: in chunk entries of this commit or earlier ones. None for an empty body.
+    pub parts: &'a [Part],
+}
+
+/// Appends of one producer that follow each other in its sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProducerRun {
+    /// Ordinal of the first one's first record.
+    pub first_ordinal: u64,
+    /// Records of each; 0 for a close without data.
+    pub records: u64,
+    /// Number of appends; each starts where the one before ends.
+    pub appends: u64,
+}
+
+/// Consecutive appends of one producer in one epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProducerRuns<'a> {
+    /// The stream's lineage.
+    pub lineage: u64,
+    /// Producer id.
+    pub id: &'a [u8],
+    /// Its epoch.
+    pub epoch: u64,
+    /// Sequence number of the first append.
+    pub first_seq: u64,
+    /// The appends, in order of their sequence numbers, which are dense.
+    pub runs: &'a [ProducerRun],
+}
+
+impl Event<'_> {
+    /// The id that it takes from the lineages: of a stream, or the generation of a bucket.
+    #[inline]
+    pub fn issued_id(&self) -> Option<u64> {
+        match self {
+            Event::StreamCreated(created) => Some(created.lineage),
+            Event::BucketCreated { generation, .. } => Some(*generation),
+            _ => None,
+        }
+    }
+
+    /// The stream that it concerns, if it concerns one.
+    pub fn lineage(&self) -> Option<u64> {
+        match self {
+            Event::StreamCreated(created) => Some(created.lineage),
+            Event::Appended(append) => Some(append.lineage),
+            Event::SnapshotPublished(snapshot) => Some(snapshot.lineage),
+            Event::ProducerRuns(runs) => Some(runs.lineage),
+            Event::StreamDeleted { lineage }
+            | Event::Renewed { lineage, .. }
+            | Event::AttributesSet { lineage, .. }
+            | Event::Retained { lineage, .. }
+            | Event::Skipped { lineage, .. } => Some(*lineage),
+            Event::BucketCreated { .. } | Event::BucketDeleted { .. } => None,
+        }
+    }
+}
+
 /// One entry of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
@@ -138,6 +241,37 @@ pub enum Event<'a> {
         lineage: u64,
         /// Time of that use, Unix milliseconds.
         used_ms: u64,
+    },
+    /// The attributes of a stream are replaced.
+    AttributesSet {
+        /// The stream's lineage.
+        lineage: u64,
+        /// Normalised attribute object; empty when there is none.
+        attributes: &'a [u8],
+    },
+    /// A snapshot takes the place of the one before.
+    SnapshotPublished(SnapshotPublished<'a>),
+    /// Everything of a stream before an offset is gone.
+    Retained {
+        /// The stream's lineage.
+        lineage: u64,
+        /// Where the stream begins now: a message boundary.
+        offset: u64,
+        /// Ordinal of the message at the offset.
+        record: u64,
+    },
+    /// Appends of one producer whose data was rewritten, or is gone. Written by settling only.
+    ProducerRuns(ProducerRuns<'a>),
+    /// The stream went on here with data that retention has taken since. Written by settling only, in its place.
+    Skipped {
+        /// The stream's lineage.
+        lineage: u64,
+        /// Byte offset at which it starts: the stream's end before it.
+        start: u64,
+        /// Bytes that are gone.
+        bytes: u64,
+        /// Records (or messages) that are gone.
+        records: u64,
     },
     /// A bucket begins.
     BucketCreated {

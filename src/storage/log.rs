@@ -33,7 +33,7 @@ use crate::storage::roll::{self, Roller};
 use crate::storage::segment_table::SegmentTable;
 use crate::storage::waiters::TicketWaiters;
 
-pub use crate::storage::reader::{Piece, ReadError};
+pub use crate::storage::reader::{Held, Piece, ReadError};
 pub use crate::storage::recovered::{OpenError, Recovered, Retired, TornTail};
 
 /// When a commit counts as durable.
@@ -324,10 +324,15 @@ impl Log {
         self.inner.cache.borrow().get(place, from, len)
     }
 
-    /// Appends the bytes of `pieces` to `out`, in order: from memory where they are there, else from disk, verified. On an
+    /// Holds what `pieces`, whose places were just looked up, need to be read, whatever is rewritten meanwhile.
+    pub fn hold(&self, pieces: Vec<Piece>) -> Held {
+        Held::new(&self.inner, pieces)
+    }
+
+    /// Appends the bytes of the pieces to `out`, in order: from memory where they are there, else from disk, verified. On an
     /// error `out` is as before. Only durable places may be read.
-    pub async fn read(&self, pieces: &[Piece], out: &mut Vec<u8>) -> Result<(), ReadError> {
-        reader::read(&self.inner, pieces, out).await
+    pub async fn read(&self, held: &Held, out: &mut Vec<u8>) -> Result<(), ReadError> {
+        reader::read(&self.inner, held, out).await
     }
 
     /// Commits what is staged, writes a mark, ends the background work and closes the files. Stage nothing after it.

@@ -1,4 +1,5 @@
-//! The open segments of a log, by index: what `Place::segment` counts. An index is never reused while the log is open.
+//! The open segments of a log, by index: what `Place::segment` counts. An index is never reused while the log is open, also not
+//! that of a segment which settling has removed.
 
 use std::rc::Rc;
 
@@ -19,41 +20,49 @@ pub(super) struct Segment {
 /// The table.
 #[derive(Default)]
 pub(super) struct SegmentTable {
-    segments: Vec<Rc<Segment>>,
+    segments: Vec<Option<Rc<Segment>>>,
 }
 
 impl SegmentTable {
     /// Adds a segment and returns its index.
     pub(super) fn push(&mut self, segment: Segment) -> u32 {
-        self.segments.push(Rc::new(segment));
+        self.segments.push(Some(Rc::new(segment)));
         self.segments.len() as u32 - 1
     }
 
     /// Replaces the file of a segment, for instance by one that can be written.
     pub(super) fn replace_file(&mut self, index: u32, file: Rc<dyn File>) -> Rc<dyn File> {
-        let segment = &mut self.segments[index as usize];
+        let segment = self.segments[index as usize].as_mut().expect("it is in use");
         let replaced = Segment { listed: segment.listed.clone(), header: segment.header, file };
         std::mem::replace(segment, Rc::new(replaced)).file.clone()
     }
 
     /// The segment at `index`.
     pub(super) fn get(&self, index: u32) -> &Rc<Segment> {
-        &self.segments[index as usize]
+        self.segments[index as usize].as_ref().unwrap_or_else(|| panic!("segment {index} was removed"))
+    }
+
+    /// Removes the segment at `index`: nobody may look for it any more.
+    pub(super) fn remove(&mut self, index: u32) -> Rc<Segment> {
+        self.segments[index as usize].take().unwrap_or_else(|| panic!("segment {index} was removed before"))
+    }
+
+    /// All segments with their indexes, in the order in which they were opened.
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = (u32, &Rc<Segment>)> {
+        let numbered = self.segments.iter().enumerate();
+        numbered.filter_map(|(index, segment)| segment.as_ref().map(|segment| (index as u32, segment)))
     }
 
     /// Number on disk of the segment at `index`.
     pub(super) fn number_of(&self, index: u32) -> u32 {
-        self.segments[index as usize].listed.number
+        self.get(index).listed.number
     }
 
     /// Index of segment `number` of log `log_id`.
     pub(super) fn index_of(&self, log_id: u64, number: u32) -> Option<u32> {
         // Later segments are asked for more often: an append in parts ends close to its parts.
-        let found = self
-            .segments
-            .iter()
-            .rposition(|segment| segment.listed.log_id == log_id && segment.listed.number == number);
-        found.map(|index| index as u32)
+        let is_it = |segment: &Segment| segment.listed.log_id == log_id && segment.listed.number == number;
+        self.iter().rev().find(|(_, segment)| is_it(segment)).map(|(index, _)| index)
     }
 
     /// Number of segments.
@@ -63,6 +72,6 @@ impl SegmentTable {
 
     /// Gives up all segments, to close their files.
     pub(super) fn take(&mut self) -> Vec<Rc<Segment>> {
-        std::mem::take(&mut self.segments)
+        std::mem::take(&mut self.segments).into_iter().flatten().collect()
     }
 }
