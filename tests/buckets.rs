@@ -4,6 +4,7 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 
 use common::client::assert_no_white_space;
 use common::{Connection, DataDir, JSON, Random, Response, Server, Stream, TEXT};
@@ -231,7 +232,7 @@ fn listings_refuse_bad_parameters() {
 fn decision_3_only_get_and_head_reach_the_listing() {
     let server = Server::start(&[]);
     server.request("PUT", "/agents").expect(201);
-    for method in ["PUT", "POST", "DELETE"] {
+    for method in ["PUT", "POST", "DELETE", "PATCH"] {
         let status =
             server.request(method, "/agents/streams").header("Content-Type", TEXT).body("x").send().status;
         assert_eq!(status, 400, "{method}");
@@ -492,5 +493,83 @@ fn section_1_5_a_bucket_that_is_deleted_is_empty_whatever_races_with_it() {
             }
             server.request("DELETE", format!("/{bucket}")).expect(204);
         }
+    }
+}
+
+/// Creates and deletes a bucket of its own and a stream in it, again and again, until the server ends. Returns how many
+/// of these steps were acknowledged.
+fn cycle(server: &Server, bucket: &str, step_done: &mpsc::Sender<()>) -> usize {
+    let mut connection = server.connect();
+    let (bucket, stream) = (format!("/{bucket}"), format!("/{bucket}/s"));
+    let steps =
+        [("PUT", &bucket, 201), ("PUT", &stream, 201), ("DELETE", &stream, 204), ("DELETE", &bucket, 204)];
+    for acknowledged in 0.. {
+        let (method, target, status) = steps[acknowledged % steps.len()];
+        let request = server.request(method, target.as_str());
+        let answer = match connection.try_write(&request.bytes()) {
+            Ok(()) => connection.read_response_or_cut(method).unwrap_or_default(),
+            Err(_) => None,
+        };
+        match answer {
+            Some(response) if response.status == status => {}
+            // A server that stops may say so; the change may have been made or not.
+            Some(response) if response.status != 503 => panic!("{method} {target}: {response:?}"),
+            _ => return acknowledged,
+        }
+        // Nobody listens any more once the server is about to end.
+        let _ = step_done.send(());
+    }
+    unreachable!("steps never end")
+}
+
+/// A server that ends, however it does, in the midst of changes of buckets: each was made or not, as it was acknowledged.
+#[test]
+fn bucket_changes_are_whole_whenever_the_server_ends() {
+    const CLIENTS: usize = 6;
+    let dir = DataDir::new();
+    for round in 0..6 {
+        let server = Server::start_in(&dir, &["--shards", "3"]);
+        let (step_done, steps) = mpsc::channel();
+        let pid = server.pid() as i32;
+        let bucket = |client: usize| format!("bucket-{round}-{client}");
+        let signal = if round % 2 == 0 { libc::SIGKILL } else { libc::SIGTERM };
+        let acknowledged: Vec<usize> = std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..CLIENTS)
+                .map(|client| {
+                    let (server, step_done) = (&server, step_done.clone());
+                    scope.spawn(move || cycle(server, &bucket(client), &step_done))
+                })
+                .collect();
+            steps.iter().take(100).for_each(drop);
+            drop(steps);
+            // SAFETY: plain system call; the server has not been waited for, so the id is still its own.
+            assert_eq!(unsafe { libc::kill(pid, signal) }, 0, "the server runs");
+            clients.into_iter().map(|client| client.join().expect("a client finds nothing wrong")).collect()
+        });
+        let ended = server.wait();
+        assert!(
+            signal == libc::SIGKILL || ended.status.success(),
+            "the server did not stop cleanly: {ended:?}"
+        );
+        let server = Server::start_in(&dir, &["--shards", "3"]);
+        for (client, acknowledged) in acknowledged.into_iter().enumerate() {
+            let bucket = bucket(client);
+            let found = match server.request("GET", format!("/{bucket}")).send() {
+                metadata if metadata.status == 200 => {
+                    let count = metadata.json()["streams"].as_u64().expect("a count") as usize;
+                    assert_eq!(ids(&list(&server, &bucket, "")), vec!["s"; count]);
+                    Some(count)
+                }
+                metadata => {
+                    metadata.expect(404);
+                    None
+                }
+            };
+            // After none, one, two or three steps of a cycle.
+            let states = [None, Some(0), Some(1), Some(0)];
+            let (now, next) = (states[acknowledged % 4], states[(acknowledged + 1) % 4]);
+            assert!(found == now || found == next, "/{bucket}: {found:?} after {acknowledged} steps");
+        }
+        server.stop();
     }
 }
