@@ -21,6 +21,17 @@ pub const SEALED_COMMITS_MAX: usize = 2;
 pub const CONTROL_RESERVE_BYTES: usize = 256 * 1024;
 /// Bytes of one read from disk while pieces are coalesced.
 pub const READ_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of payload that a rewrite of segments (settling) holds in memory, per shard: what of a stream lies in so much of the log
+/// comes to lie together.
+pub const SETTLE_WINDOW_BYTES: u64 = 32 * 1024 * 1024;
+/// Entries that it holds in memory, likewise.
+pub const SETTLE_WINDOW_ENTRIES: usize = 256 * 1024;
+/// Bytes of payload in one rewritten append; a larger record is written in parts.
+pub const SETTLED_APPEND_BYTES_MAX: usize = 1024 * 1024;
+/// Records in one rewritten append.
+pub const SETTLED_APPEND_RECORDS_MAX: usize = 64 * 1024;
+/// Bytes from which on a commit of rewritten entries is written.
+pub const SETTLED_COMMIT_BYTES: usize = 1024 * 1024;
 /// Gap between two pieces on disk up to which one read fetches both.
 pub const READ_GAP_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of recent commits kept in memory, all shards together (`--cache-bytes`).
@@ -42,6 +53,12 @@ pub const EMPTY_LINES_MAX: usize = 4;
 pub const BODY_BYTES_DEFAULT: u64 = 32 * 1024 * 1024;
 /// Largest `--max-body-bytes`.
 pub const BODY_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// Bytes of a snapshot (`--max-snapshot-bytes`): 413.
+pub const SNAPSHOT_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
+/// Largest `--max-snapshot-bytes`.
+pub const SNAPSHOT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// Snapshots of the largest size whose bodies may be in flight, per shard, if `--max-body-bytes` allows for fewer.
+pub const SNAPSHOTS_IN_FLIGHT: u64 = 2;
 /// Bytes of bodies in flight, as a multiple of `--max-body-bytes`, per shard: 503 with `Retry-After`.
 pub const BODIES_IN_FLIGHT: u64 = 16;
 /// Bytes of the budget that a chunked body of unknown length takes.
@@ -121,8 +138,17 @@ pub const READ_PAGE_BYTES_DEFAULT: u64 = 1024 * 1024;
 pub const READ_PAGE_BYTES_MIN: u64 = 4096;
 /// Largest `--read-page-bytes`.
 pub const READ_PAGE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Bytes of a slice of a long answer (a snapshot, a bootstrap): what it keeps in memory at a time, before framing.
+pub const SLICE_BYTES_MAX: u64 = 1024 * 1024;
+/// Messages of a slice of a bootstrap: the head of a part may be far larger than the message.
+pub const SLICE_MESSAGES_MAX: usize = 4096;
 /// Bytes of stream data in one SSE data event, before encoding.
 pub const SSE_EVENT_BYTES_MAX: usize = 256 * 1024;
+/// Envelopes that an SSE reader is sent at a time: each has a control event, which may be far larger than its record.
+pub const SSE_ENVELOPES_MAX: u64 = 1024;
+/// Bytes of stream data that a page of envelopes (`record_view=envelope`) is reckoned to hold per record, at least: tiny
+/// records, which their envelopes outweigh, get smaller pages.
+pub const ENVELOPE_RECORD_BYTES_MIN: u64 = 32;
 /// How long a long-poll waits (`--long-poll-timeout-ms`).
 pub const LONG_POLL_TIMEOUT_MS_DEFAULT: u64 = 25_000;
 /// How long an SSE connection lives (`--sse-max-ms`).
@@ -165,6 +191,11 @@ const _: () = {
             + BODY_BYTES_MAX as usize / (1 << 21)
             <= COMMIT_BYTES_MAX * 3 / 4,
         "the lengths of the largest array fit into one commit, with room for the rest of the entry"
+    );
+    assert!(
+        SETTLED_COMMIT_BYTES + SETTLED_APPEND_BYTES_MAX + 5 * SETTLED_APPEND_RECORDS_MAX + 64 * 1024
+            <= COMMIT_BYTES_MAX,
+        "the largest rewritten entry fits into a commit that is not written yet"
     );
     assert!(SEGMENT_BYTES_MAX < u32::MAX as u64, "positions in a segment are 32 bits");
     assert!(HEAD_BYTES_MAX > TARGET_BYTES_MAX + ATTRIBUTES_BYTES_MAX, "attributes travel in a header");

@@ -6,7 +6,10 @@
 
 pub mod answer;
 pub mod append;
+pub mod attributes;
 pub mod batch;
+pub mod bootstrap;
+pub mod boundary;
 pub mod buckets;
 pub mod create;
 pub mod delete;
@@ -14,8 +17,11 @@ pub mod large;
 pub mod listing;
 pub mod long_poll;
 pub mod metadata;
+pub mod publish;
 pub mod range;
 pub mod read;
+pub mod retention;
+pub mod snapshot;
 pub mod sse;
 pub mod start;
 
@@ -24,6 +30,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use crate::http::cors;
+use crate::http::pieces::Pieces;
 use crate::http::response::{CommonHeaders, write_refusal};
 use crate::http::service::{Admit, Service, Step};
 use crate::http::{Framing, Head, Known, Method};
@@ -36,6 +43,7 @@ use crate::shard::{self, Found, Shard};
 use crate::storage::log::Refusal;
 
 use answer::Manner;
+use bootstrap::Boundaries;
 
 /// The service of one shard. Cheap to clone.
 #[derive(Clone)]
@@ -49,6 +57,7 @@ pub struct Inner {
     /// Unix milliseconds, refreshed by [`Api::tick`]: good enough for deadlines, free to read.
     coarse_ms: Cell<u64>,
     scratch: RefCell<Scratch>,
+    boundaries: Boundaries,
 }
 
 /// Memory that one request uses while it is served, kept for the next.
@@ -79,11 +88,14 @@ impl std::ops::Deref for Api {
 }
 
 /// A request on its way through the operations.
+#[derive(Clone, Copy)]
 pub struct Request<'a> {
     /// Its head.
     pub head: &'a Head<'a>,
     /// Its body.
     pub body: &'a [u8],
+    /// In place of it a body that came in pieces, to be taken by the operation that it was admitted for.
+    pub pieces: Option<&'a Cell<Pieces>>,
     /// How it wants its answer.
     pub manner: Manner,
 }
@@ -112,6 +124,7 @@ impl Api {
             common: RefCell::new(common),
             coarse_ms: Cell::new(now_ms),
             scratch: RefCell::default(),
+            boundaries: Boundaries::new(),
             shard,
         }))
     }
@@ -153,13 +166,10 @@ impl Api {
         }
         match route {
             Route::Stream(address) => self.stream(request, Named::of(address, hash), out),
-            Route::Suffix { address, suffix: Suffix::Batch } => match request.head.method {
-                Method::Post => self.append_batch(request, Named::of(address, hash), out),
-                _ => self.method_not_allowed(request, out, "POST, OPTIONS"),
-            },
+            Route::Suffix { address, suffix } => self.suffix(request, Named::of(address, hash), suffix, out),
             Route::Bucket { bucket } => self.bucket(request, bucket, out),
             Route::BucketStreams { bucket } => self.list_bucket(request, bucket, out),
-            Route::Suffix { .. } | Route::Reserved { .. } => {
+            Route::Reserved { .. } => {
                 let problem = Problem::fixed(Code::NotImplemented, "this server does not have this endpoint");
                 self.fail(request, out, &problem)
             }
@@ -173,6 +183,21 @@ impl Api {
         }
     }
 
+    /// A request whose stream was found: its answers name the extensions that are active on that stream.
+    pub fn about<'a>(&self, request: &Request<'a>, id: StreamId) -> Request<'a> {
+        let table = self.shard.table.borrow();
+        let stream = table.get(id).expect("found by the caller");
+        Request { manner: request.manner.about(stream), ..*request }
+    }
+
+    /// Likewise, for a request that is refused before its operation looks for the stream.
+    fn about_key<'a>(&self, request: &Request<'a>, hash: u64, key: &[u8]) -> Request<'a> {
+        match self.shard.find(hash, key) {
+            Found::Live(id) => self.about(request, id),
+            Found::Missing | Found::Going(_) => *request,
+        }
+    }
+
     fn stream(&self, request: &Request<'_>, named: Named<'_>, out: &mut Vec<u8>) -> Step {
         match request.head.method {
             Method::Post => self.append(request, named, out),
@@ -181,9 +206,34 @@ impl Api {
             Method::Head => self.metadata(request, named, out),
             Method::Delete => self.delete(request, named, out),
             Method::Options | Method::Other => {
+                let request = &self.about_key(request, named.hash, named.address.key);
                 self.method_not_allowed(request, out, "GET, HEAD, PUT, POST, DELETE, OPTIONS")
             }
         }
+    }
+
+    /// An endpoint below a stream of the bucket surface.
+    fn suffix(&self, request: &Request<'_>, named: Named<'_>, suffix: Suffix<'_>, out: &mut Vec<u8>) -> Step {
+        use Method::{Delete, Get, Head, Post, Put};
+        let allow = match (suffix, request.head.method) {
+            (Suffix::Batch, Post) => return self.append_batch(request, named, out),
+            (Suffix::Batch, _) => "POST, OPTIONS",
+            (Suffix::Attributes, Get | Head) => return self.read_attributes(request, named, out),
+            (Suffix::Attributes, Put) => return self.replace_attributes(request, named, out),
+            (Suffix::Attributes, _) => "GET, HEAD, PUT, OPTIONS",
+            (Suffix::Snapshot(segment), Put) => return self.publish_snapshot(request, named, segment, out),
+            (Suffix::Snapshot(None), Get | Head) => return self.latest_snapshot(request, named, out),
+            (Suffix::Snapshot(None), _) => "GET, HEAD, PUT, OPTIONS",
+            (Suffix::Snapshot(Some(at)), Get | Head) => return self.read_snapshot(request, named, at, out),
+            (Suffix::Snapshot(Some(at)), Delete) => return self.delete_snapshot(request, named, at, out),
+            (Suffix::Snapshot(Some(_)), _) => "GET, HEAD, PUT, DELETE, OPTIONS",
+            (Suffix::Retention(segment), Put) => return self.retain(request, named, segment, out),
+            (Suffix::Retention(_), _) => "PUT, OPTIONS",
+            (Suffix::Bootstrap, Get | Head) => return self.bootstrap(request, named, out),
+            (Suffix::Bootstrap, _) => "GET, HEAD, OPTIONS",
+        };
+        let request = &self.about_key(request, named.hash, named.address.key);
+        self.method_not_allowed(request, out, allow)
     }
 
     /// Placement hash of what a route is about. What is about nothing is served by any shard.
@@ -265,26 +315,56 @@ impl Api {
     }
 
     /// What a request with a body that is not all here is told before the body is read (decision 7: 404, then 413).
-    fn admit_or_refuse(&self, head: &Head<'_>) -> Result<Admit, Problem> {
+    fn admit_or_refuse(&self, request: &mut Request<'_>, out: &mut Vec<u8>) -> Result<Admit, Problem> {
+        let head = request.head;
         let mut path = Vec::new();
         let route = names::route(head.path, &mut path)?;
         let hash = self.hash_of(&route);
         if let Some(shard) = self.elsewhere(hash) {
             return Ok(Admit::Elsewhere(shard));
         }
-        match (&route, hash) {
-            (Route::Stream(address) | Route::Suffix { address, suffix: Suffix::Batch }, Some(hash))
-                if head.method == Method::Post && self.shard.find(hash, address.key) == Found::Missing =>
-            {
-                return Err(self.not_found(address));
+        let length = match head.framing {
+            Framing::Length(length) => length,
+            Framing::None | Framing::Chunked => 0,
+        };
+        let mut named = None;
+        if let (Route::Stream(address) | Route::Suffix { address, .. }, Some(hash)) = (&route, hash) {
+            named = Some(Named { address: *address, hash });
+            let is_missing = || self.shard.find(hash, address.key) == Found::Missing;
+            match (&route, head.method) {
+                (Route::Suffix { suffix: Suffix::Snapshot(segment), .. }, Method::Put) => {
+                    return Ok(self.admit_snapshot(
+                        request,
+                        Named { address: *address, hash },
+                        *segment,
+                        out,
+                    ));
+                }
+                (Route::Suffix { suffix: Suffix::Attributes, .. }, Method::Put) => {
+                    if is_missing() {
+                        return Err(self.not_found(address));
+                    }
+                    if attributes::is_too_long(length) {
+                        *request = self.about_key(request, hash, address.key);
+                        return Err(self.refuse_long_attributes(request));
+                    }
+                }
+                (Route::Stream(_) | Route::Suffix { suffix: Suffix::Batch, .. }, Method::Post)
+                    if is_missing() =>
+                {
+                    return Err(self.not_found(address));
+                }
+                _ => {}
             }
-            _ => {}
         }
         let max_bytes = self.body_bytes_max(&route);
-        match head.framing {
-            Framing::Length(length) if length > max_bytes => Err(too_large(max_bytes)),
-            _ => Ok(Admit::Body { max_bytes }),
+        if length > max_bytes {
+            if let Some(named) = named {
+                *request = self.about_key(request, named.hash, named.address.key);
+            }
+            return Err(too_large(max_bytes));
         }
+        Ok(Admit::Body { max_bytes, in_pieces: false })
     }
 }
 
@@ -308,18 +388,24 @@ pub fn scheme(api: &Api, head: &Head<'_>) -> &'static [u8] {
 
 impl Service for Api {
     fn admit(&self, head: &Head<'_>, out: &mut Vec<u8>) -> Admit {
-        self.admit_or_refuse(head).unwrap_or_else(|problem| {
-            let manner = Manner::of(head, true);
-            self.problem(out, manner, &problem);
-            Admit::Refused
+        let mut request = Request { head, body: b"", pieces: None, manner: Manner::of(head, true) };
+        self.admit_or_refuse(&mut request, out).unwrap_or_else(|problem| {
+            self.problem(out, request.manner, &problem);
+            Admit::Refused(0)
         })
     }
 
     fn call(&self, head: &Head<'_>, body: &[u8], out: &mut Vec<u8>) -> Step {
-        let request = Request { head, body, manner: Manner::of(head, self.shard.stopping()) };
-        let step = self.dispatch(&request, out);
+        let manner = Manner::of(head, self.shard.stopping());
+        let step = self.dispatch(&Request { head, body, pieces: None, manner }, out);
         self.scratch.borrow_mut().trim();
         step
+    }
+
+    fn call_with_pieces(&self, head: &Head<'_>, body: &mut Pieces, out: &mut Vec<u8>) -> Step {
+        let manner = Manner::of(head, self.shard.stopping());
+        let pieces = Some(Cell::from_mut(body));
+        self.dispatch(&Request { head, body: b"", pieces, manner }, out)
     }
 
     fn malformed(&self, problem: &Problem, out: &mut Vec<u8>) {

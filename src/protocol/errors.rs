@@ -95,6 +95,22 @@ codes! {
     InvalidLimit = 400 "INVALID_LIMIT",
     /// Record parameters on a stream without records.
     RecordsUnsupported = 400 "RECORDS_UNSUPPORTED",
+    /// `record` is neither a non-negative integer nor `now`.
+    InvalidRecord = 400 "INVALID_RECORD",
+    /// `tail_records` is not a non-negative integer.
+    InvalidTailRecords = 400 "INVALID_TAIL_RECORDS",
+    /// `max_records` is not a positive integer, or repeated.
+    InvalidMaxRecords = 400 "INVALID_MAX_RECORDS",
+    /// `record_view` is not `envelope`, or repeated.
+    InvalidRecordView = 400 "INVALID_RECORD_VIEW",
+    /// More than one of `offset`, `record` and `tail_records`, or one of the last two twice.
+    ConflictingStart = 400 "CONFLICTING_START",
+    /// `max_records` or `record_view` without `record` or `tail_records`.
+    RecordStartRequired = 400 "RECORD_START_REQUIRED",
+    /// Past the next record of the stream.
+    RecordBeyondTail = 400 "RECORD_BEYOND_TAIL",
+    /// Before the first retained record of the stream.
+    RecordGone = 410 "RECORD_GONE",
 
     // Offsets.
     /// Not an offset, or one that no stream of this server ever had.
@@ -109,7 +125,7 @@ codes! {
     OffsetGone = 410 "OFFSET_GONE",
 
     // Request headers.
-    /// `Content-Type` is not a media type, or too long.
+    /// `Content-Type` is not a media type, too long, or not the one that the operation takes.
     InvalidContentType = 400 "INVALID_CONTENT_TYPE",
     /// A body without `Content-Type`.
     ContentTypeRequired = 400 "CONTENT_TYPE_REQUIRED",
@@ -151,6 +167,26 @@ codes! {
     InvalidRecordMatch = 400 "INVALID_RECORD_MATCH",
     /// The record tail is not what `Stream-Record-Match` says.
     RecordMatchFailed = 412 "RECORD_MATCH_FAILED",
+
+    // Snapshots and retention.
+    /// The stream has no snapshot, or none at this offset (any more).
+    SnapshotNotFound = 404 "SNAPSHOT_NOT_FOUND",
+    /// A snapshot of more than there is.
+    SnapshotBeyondTail = 409 "SNAPSHOT_BEYOND_TAIL",
+    /// The visible snapshot is not the one that `Stream-Snapshot-Match` names.
+    SnapshotMatchFailed = 409 "SNAPSHOT_MATCH_FAILED",
+    /// The snapshot at this offset has another content type or body.
+    SnapshotConflict = 409 "SNAPSHOT_CONFLICT",
+    /// A snapshot at a later offset is visible.
+    SnapshotStale = 409 "SNAPSHOT_STALE",
+    /// A delete of the visible snapshot, which a bootstrap starts from.
+    SnapshotRequired = 409 "SNAPSHOT_REQUIRED",
+    /// What is retained would grow again.
+    RetentionBackward = 409 "RETENTION_BACKWARD",
+    /// Retention on a stream that has no snapshot of what would go.
+    RetentionWithoutSnapshot = 409 "RETENTION_WITHOUT_SNAPSHOT",
+    /// The snapshot does not cover all that would go.
+    RetentionBeyondSnapshot = 409 "RETENTION_BEYOND_SNAPSHOT",
 
     // Producers.
     /// The producer's epoch is older than one already seen.
@@ -307,6 +343,17 @@ mod tests {
             (Code::TooManyConnections, 503),
             (Code::RequestTimeout, 408),
             (Code::OffsetGone, 410),
+            (Code::SnapshotNotFound, 404),
+            (Code::SnapshotBeyondTail, 409),
+            (Code::SnapshotMatchFailed, 409),
+            (Code::SnapshotConflict, 409),
+            (Code::SnapshotStale, 409),
+            (Code::SnapshotRequired, 409),
+            (Code::RetentionBackward, 409),
+            (Code::RetentionWithoutSnapshot, 409),
+            (Code::RetentionBeyondSnapshot, 409),
+            (Code::RecordGone, 410),
+            (Code::RecordBeyondTail, 400),
         ];
         for (code, status) in table {
             assert_eq!(code.status(), status, "{code:?}");

@@ -11,7 +11,10 @@ pub mod expiry;
 pub mod lineage;
 pub mod mail;
 pub mod order;
+pub mod pending;
 pub mod readers;
+pub mod replay;
+pub mod settle;
 pub mod stream;
 pub mod table;
 
@@ -24,11 +27,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use buckets::{Buckets, Phase};
 use expiry::ExpiryQueue;
 use mail::{BucketRecord, Mailboxes};
+use pending::PendingChunks;
 use readers::Readers;
 use stream::Stream;
 use table::{Published, Stamp, StreamId, Table, Target};
 
 use crate::config::Config;
+use crate::limits;
 use crate::protocol::expiry::Expiry;
 use crate::signal::{News, Signal};
 use crate::storage::event::{Appended, Event, Payload, StreamCreated};
@@ -54,10 +59,14 @@ pub struct Shard {
     pub lineages: Arc<lineage::Lineages>,
     /// Everyone's mailbox.
     pub mailboxes: Mailboxes,
+    /// Chunk entries that no entry names yet.
+    pub pending_chunks: PendingChunks,
     /// Serialises changes of the buckets that this shard is home to.
     pub bucket_gate: glommio::sync::Semaphore,
     /// Announced when a bucket has begun, has ended or stays: creates wait for that.
     pub decisions: News,
+    /// Serialises rewrites of segments.
+    settle_gate: glommio::sync::Semaphore,
     placement_seed: u64,
     expiry: RefCell<ExpiryQueue>,
     /// Streams with a time to live that live readers use, by the time at which that must be recorded.
@@ -115,8 +124,10 @@ impl Shard {
             readers: Rc::default(),
             lineages: parts.lineages,
             mailboxes: parts.mailboxes,
+            pending_chunks: PendingChunks::default(),
             bucket_gate: glommio::sync::Semaphore::new(1),
             decisions: News::default(),
+            settle_gate: glommio::sync::Semaphore::new(1),
             placement_seed: parts.placement_seed,
             expiry: RefCell::default(),
             renewals: RefCell::default(),
@@ -148,6 +159,9 @@ impl Shard {
         glommio::spawn_local(self.readers.clone().wake_loop()).detach();
         glommio::spawn_local(self.readers.clone().deadline_loop(now_ms)).detach();
         glommio::spawn_local(expiry::expiry_loop(self.clone())).detach();
+        self.log.spawn_background("settling", settle::run(self.clone()));
+        // What was freed before a restart.
+        self.log.suggest_settling();
     }
 
     /// Placement hash of a stream's key, or of a bucket's id.
@@ -279,7 +293,8 @@ impl Shard {
     /// Takes budget for a body in flight, if there is some.
     pub fn take_body_budget(&self, bytes: u64) -> bool {
         let total = self.body_bytes_in_flight.get() + bytes;
-        let fits = total <= self.config.max_body_bytes * crate::limits::BODIES_IN_FLIGHT;
+        let bodies = self.config.max_body_bytes * limits::BODIES_IN_FLIGHT;
+        let fits = total <= bodies.max(self.config.max_snapshot_bytes * limits::SNAPSHOTS_IN_FLIGHT);
         if fits {
             self.body_bytes_in_flight.set(total);
         }
@@ -290,6 +305,12 @@ impl Shard {
     pub fn return_body_budget(&self, bytes: u64) {
         let left = self.body_bytes_in_flight.get().checked_sub(bytes);
         self.body_bytes_in_flight.set(left.expect("budget given back was taken"));
+    }
+
+    /// The lowest index (`Place::segment`) of the segments in which operations under way have put chunk entries that no
+    /// entry names yet: from there on the log may hold bytes that count though no stream knows of them.
+    pub fn oldest_pending_chunk(&self) -> Option<u32> {
+        self.pending_chunks.oldest()
     }
 
     /// Whether the server is stopping.
@@ -345,6 +366,9 @@ impl Shard {
                 self.readers.queue(&rare.readers);
             }
         }
+        if table.take_freed() {
+            self.log.suggest_settling();
+        }
         drop((table, buckets));
         gone.iter().for_each(|readers| self.readers.queue(readers));
     }
@@ -370,7 +394,7 @@ impl Drop for Attached {
             Some(rare) => {
                 self.shard.readers.leave(self.slot, Some(&mut rare.readers));
                 if rare.readers.is_empty() {
-                    rare.event = None;
+                    (rare.event, rare.envelopes) = (None, None);
                     rare.readers = Vec::new();
                 }
             }

@@ -14,6 +14,7 @@ use hashbrown::HashTable;
 use super::stream::{ContentType, End, Kind, Lifetime, Snapshot, Start, Stream, Views};
 use crate::protocol::headers;
 use crate::storage::event::{Appended, Event, HashRange, Payload, StreamCreated};
+use crate::storage::settle::{Move, SnapshotMove};
 
 /// Number of a stream in its shard while it lives. Stale ones are caught by the lineage that goes with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -87,17 +88,13 @@ pub struct Table {
     content_types: HashMap<Box<[u8]>, Rc<ContentType>>,
     /// Number of content types at which those without a stream are swept out.
     content_types_swept_at: usize,
-    /// Only while recovering: live, the caller has looked the stream up.
-    by_lineage: Option<HashMap<u64, u32>>,
+    by_lineage: HashTable<u32>,
     records: u64,
+    /// Whether something of the log has come to be needed no more since it was last asked.
+    freed: bool,
 }
 
 impl Table {
-    /// An empty table that finds streams by lineage until [`Table::recovered`] is called.
-    pub fn recovering() -> Self {
-        Self { by_lineage: Some(HashMap::new()), ..Self::default() }
-    }
-
     /// Number of streams, those whose delete is staged included.
     pub fn len(&self) -> usize {
         self.names.len()
@@ -209,6 +206,47 @@ impl Table {
         }
     }
 
+    /// The stream of a lineage.
+    pub fn find_lineage(&self, lineage: u64) -> Option<StreamId> {
+        let found =
+            self.by_lineage.find(hash_of_lineage(lineage), |slot| self.streams.get(*slot).lineage == lineage);
+        found.map(|slot| StreamId { slot: *slot, lineage })
+    }
+
+    /// Settling has moved bytes of a stream.
+    pub fn relocate(&mut self, moved: &Move) {
+        let Some(id) = self.find_lineage(moved.lineage) else { return };
+        let stream = self.streams.get_mut(id.slot);
+        stream.extents = stream.extents.relocated(stream.first().bytes, moved.from, &moved.parts);
+    }
+
+    /// Settling has moved a snapshot.
+    pub fn relocate_snapshot(&mut self, moved: &SnapshotMove) {
+        let Some(id) = self.find_lineage(moved.lineage) else { return };
+        let Some(rare) = &mut self.streams.get_mut(id.slot).rare else { return };
+        let Views { staged, durable } = &mut rare.snapshot;
+        let is_it = |snapshot: &Snapshot| snapshot.offset == moved.offset && snapshot.digest == moved.digest;
+        let Some(there) = durable.as_ref().filter(|snapshot| is_it(snapshot)) else { return };
+        let elsewhere = Rc::new(Snapshot { parts: moved.parts.as_slice().into(), ..Snapshot::clone(there) });
+        if staged.as_ref().is_some_and(|staged| Rc::ptr_eq(staged, there)) {
+            *staged = Some(elsewhere.clone());
+        }
+        *durable = Some(elsewhere);
+    }
+
+    /// Whether something of the log has come to be needed no more since the last call.
+    pub fn take_freed(&mut self) -> bool {
+        std::mem::take(&mut self.freed)
+    }
+
+    /// A stream at `slot` or the first one after it, for a walk over all of them in turns.
+    pub fn next_from(&self, slot: u32) -> Option<StreamId> {
+        let end = self.streams.end();
+        (slot..end).find_map(|slot| {
+            self.streams.try_get(slot).map(|stream| StreamId { slot, lineage: stream.lineage })
+        })
+    }
+
     /// Whether an event about a stream of the table counts, in a segment that counts for these placement hashes only.
     pub fn counts(&self, event: &Event<'_>, hashes: HashRange) -> bool {
         hashes == HashRange::ALL
@@ -224,10 +262,7 @@ impl Table {
                 assert_eq!(id.lineage, lineage, "the event concerns another life of the stream");
                 Some(id)
             }
-            Target::ByLineage => {
-                let by_lineage = self.by_lineage.as_ref().expect("only recovery looks streams up by lineage");
-                by_lineage.get(&lineage).map(|slot| StreamId { slot: *slot, lineage })
-            }
+            Target::ByLineage => self.find_lineage(lineage),
         }
     }
 
@@ -277,9 +312,9 @@ impl Table {
         let id = StreamId { slot, lineage: created.lineage };
         let streams = &self.streams;
         self.names.insert_unique(created.placement, slot, |slot| streams.get(*slot).hash);
-        if let Some(by_lineage) = &mut self.by_lineage {
-            by_lineage.insert(created.lineage, slot);
-        }
+        self.by_lineage.insert_unique(hash_of_lineage(created.lineage), slot, |slot| {
+            hash_of_lineage(streams.get(*slot).lineage)
+        });
         self.effect(id, stamp, Change::End(end, None));
         id
     }
@@ -383,7 +418,8 @@ impl Table {
                     continue;
                 }
                 Change::Snapshot(snapshot) => {
-                    stream.rare_mut().snapshot.durable = Some(snapshot);
+                    let before = stream.rare_mut().snapshot.durable.replace(snapshot);
+                    self.freed |= before.is_some();
                     continue;
                 }
                 // A reader that stands before it ends.
@@ -397,6 +433,7 @@ impl Table {
 
     /// Retention is durable: what lies before it costs no memory any more.
     fn forget(&mut self, id: StreamId, first: Start) {
+        self.freed = true;
         let stream = self.streams.get_mut(id.slot);
         self.records -= first.records - stream.first().records;
         stream.rare_mut().first.durable = first;
@@ -408,10 +445,10 @@ impl Table {
         let mut stream = self.streams.remove(id.slot);
         let entry = self.names.find_entry(stream.hash, |slot| *slot == id.slot);
         entry.expect("a stream has its name").remove();
-        if let Some(by_lineage) = &mut self.by_lineage {
-            by_lineage.remove(&id.lineage);
-        }
+        let entry = self.by_lineage.find_entry(hash_of_lineage(id.lineage), |slot| *slot == id.slot);
+        entry.expect("a stream has its lineage").remove();
         self.records -= stream.staged.records - stream.first().records;
+        self.freed = true;
         let readers = stream.rare.take().map(|rare| rare.readers).unwrap_or_default();
         Published::Gone { stream: id, readers }
     }
@@ -419,7 +456,6 @@ impl Table {
     /// Ends recovery: everything that was replayed is durable.
     pub fn recovered(&mut self) {
         self.publish(u64::MAX, |_, _| {});
-        self.by_lineage = None;
         for (_, stream) in self.streams.iter_mut() {
             if let Some(lifetime) = &mut stream.lifetime {
                 lifetime.used_ms = lifetime.recorded_ms;
@@ -450,6 +486,12 @@ impl Table {
     }
 }
 
+/// Multiplied by an odd constant with no pattern: lineages grow by one, and a table wants bits that differ at both ends.
+fn hash_of_lineage(lineage: u64) -> u64 {
+    let product = lineage.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    product ^ product >> 32
+}
+
 /// Streams by slot, in chunks so that growth never moves them.
 #[derive(Default)]
 struct Streams {
@@ -473,6 +515,11 @@ impl Streams {
         let slot = (self.chunks.len() - 1) * Self::CHUNK + self.chunks.last().expect("pushed above").len();
         self.chunks.last_mut().expect("pushed above").push(Some(stream));
         u32::try_from(slot).expect("fewer than 2^32 streams")
+    }
+
+    /// The slot after the last one.
+    fn end(&self) -> u32 {
+        self.chunks.last().map_or(0, |last| ((self.chunks.len() - 1) * Self::CHUNK + last.len()) as u32)
     }
 
     fn try_get(&self, slot: u32) -> Option<&Stream> {

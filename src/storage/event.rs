@@ -16,6 +16,13 @@ pub struct Place {
     pub back: u32,
 }
 
+impl Place {
+    /// The place `bytes` further on in the same payload.
+    pub fn further(self, bytes: u32) -> Place {
+        Place { position: self.position + bytes, back: self.back + bytes, ..self }
+    }
+}
+
 /// Placement hashes, by their upper half: what a shard owns, or a part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HashRange {

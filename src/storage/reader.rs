@@ -98,9 +98,9 @@ impl Held {
         Held { pieces, segments }
     }
 
-    /// The pieces, in order.
-    pub fn pieces(&self) -> &[Piece] {
-        &self.pieces
+    /// Other pieces in the same segments.
+    pub fn of(&self, pieces: Vec<Piece>) -> Held {
+        Held { pieces, segments: self.segments.clone() }
     }
 
     fn segment(&self, index: u32) -> &Rc<Segment> {

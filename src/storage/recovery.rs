@@ -87,6 +87,9 @@ pub(super) async fn open(
         running: Cell::new(0),
         ended: Signal::default(),
         stop: Signal::default(),
+        discarded: RefCell::default(),
+        to_settle: Signal::default(),
+        end_of_pause: Signal::default(),
     };
     Ok((inner, recovered))
 }
@@ -161,7 +164,8 @@ async fn ready_segment(
         position = roll::zeros_at(&*file, position, bytes).await.map_err(problem)?;
     }
     let mode = options.write_mode();
-    roll::complete(store, file).await.map_err(problem)?;
+    roll::make_durable(store, &*file).await.map_err(problem)?;
+    file.close().await;
     list.segments.push(listed.clone());
     list.write(store).await.map_err(problem)?;
     let file = store.open(&listed.name, mode).await.map_err(problem)?;
@@ -238,7 +242,7 @@ impl<'a> Recovery<'a> {
             };
             self.check_header(listed, &header, len)?;
             self.epoch = self.epoch.max(header.epoch);
-            self.table.push(Segment { listed: listed.clone(), header, file });
+            self.table.push(Segment::new(listed.clone(), header, file));
         }
         Ok(unused)
     }
@@ -343,6 +347,7 @@ impl<'a> Recovery<'a> {
             }
             Err(problem) => return Err(self.damaged(name, trailer.footer_position, problem.to_string())),
         }
+        segment.trailer.set(Some(trailer));
         self.recovered.highest_lineage = self.recovered.highest_lineage.max(trailer.highest_lineage);
         self.recovered.last_lsn = self.recovered.last_lsn.max(last_lsn);
         Ok(Some(last_lsn))

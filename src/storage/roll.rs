@@ -24,6 +24,7 @@ use crate::storage::commit_loop::{spawn, write_all};
 use crate::storage::device::{File, Store};
 use crate::storage::file_name;
 use crate::storage::footer::FooterBuilder;
+use crate::storage::format::Trailer;
 use crate::storage::log::Inner;
 use crate::storage::segment_list::{Listed, SegmentList};
 use crate::storage::segment_table::Segment;
@@ -186,9 +187,13 @@ async fn seal_one(inner: &Inner) -> bool {
     let job = inner.roller.seals.borrow_mut().pop_front();
     let Some(job) = job else { return false };
     let segment = Rc::clone(inner.table.borrow().get(job.segment));
-    if let Err(error) = seal(&segment, job.footer).await {
+    let (pages, trailer) = job.footer.finish();
+    if let Err(error) = seal(&segment, &pages, &trailer).await {
         let path = inner.store.path_of(&segment.listed.name);
         inner.latch(format!("{path}: writing the footer: {error}"));
+    } else {
+        segment.trailer.set(Some(trailer));
+        inner.to_settle.notify();
     }
     true
 }
@@ -229,7 +234,8 @@ async fn prepare(inner: &Inner) -> io::Result<Option<ReadySegment>> {
         file.close().await;
         return Ok(None);
     }
-    complete(store, file).await?;
+    make_durable(store, &*file).await?;
+    file.close().await;
     change_list(inner, |list| list.segments.push(listed.clone())).await?;
     let file = store.open(&listed.name, inner.options.write_mode()).await?;
     Ok(Some(ReadySegment { listed, file, bytes }))
@@ -252,14 +258,19 @@ pub(super) fn next_number(list: &SegmentList, log_id: u64) -> u32 {
     own.map(|segment| segment.number).max().unwrap_or(0) + 1
 }
 
-/// Creates the file of a segment, with its space.
-pub(super) async fn create(store: &dyn Store, listed: &Listed, bytes: u64) -> io::Result<Rc<dyn File>> {
+/// Creates a file that is not listed.
+pub(super) async fn create_empty(store: &dyn Store, name: &str) -> io::Result<Rc<dyn File>> {
     // What is not listed is garbage: left by a crash, or by a try that met a full disk.
-    match store.remove(&listed.name).await {
+    match store.remove(name).await {
         Err(error) if error.raw_os_error() != Some(libc::ENOENT) => return Err(error),
         _ => {}
     }
-    let file = store.create(&listed.name).await?;
+    store.create(name).await
+}
+
+/// Creates the file of a segment, with its space.
+pub(super) async fn create(store: &dyn Store, listed: &Listed, bytes: u64) -> io::Result<Rc<dyn File>> {
+    let file = create_empty(store, &listed.name).await?;
     if let Err(error) = file.allocate(bytes).await {
         file.close().await;
         store.remove(&listed.name).await?;
@@ -268,10 +279,9 @@ pub(super) async fn create(store: &dyn Store, listed: &Listed, bytes: u64) -> io
     Ok(file)
 }
 
-/// Makes a new file and its name durable, and closes it. It may be listed now.
-pub(super) async fn complete(store: &dyn Store, file: Rc<dyn File>) -> io::Result<()> {
+/// Makes a new file and its name durable: it may be listed now.
+pub(super) async fn make_durable(store: &dyn Store, file: &dyn File) -> io::Result<()> {
     file.sync().await?;
-    file.close().await;
     store.sync_dir().await
 }
 
@@ -314,8 +324,7 @@ thread_local! {
 
 /// Writes the footer and the trailer of a segment that is complete; returns what lies unused between the two. Its file must
 /// be open for writing.
-pub(super) async fn seal(segment: &Segment, footer: FooterBuilder) -> io::Result<Range<u64>> {
-    let (pages, trailer) = footer.finish();
+pub(super) async fn seal(segment: &Segment, pages: &[u8], trailer: &Trailer) -> io::Result<Range<u64>> {
     let end = segment.header.segment_bytes - BLOCK_BYTES as u64;
     let footer_end = trailer.footer_position + pages.len() as u64;
     assert!(footer_end <= end, "footer up to {footer_end} reaches into the trailer at {end}");

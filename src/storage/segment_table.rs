@@ -1,10 +1,11 @@
 //! The open segments of a log, by index: what `Place::segment` counts. An index is never reused while the log is open, also not
 //! that of a segment which settling has removed.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use crate::storage::device::File;
-use crate::storage::format::SegmentHeader;
+use crate::storage::format::{SegmentHeader, Trailer};
 use crate::storage::segment_list::Listed;
 
 /// A segment that holds, or may hold, commits.
@@ -15,6 +16,15 @@ pub(super) struct Segment {
     pub(super) header: SegmentHeader,
     /// Its file.
     pub(super) file: Rc<dyn File>,
+    /// Its trailer, once it is sealed and its footer is known to be whole.
+    pub(super) trailer: Cell<Option<Trailer>>,
+}
+
+impl Segment {
+    /// A segment that is not sealed, as far as is known.
+    pub(super) fn new(listed: Listed, header: SegmentHeader, file: Rc<dyn File>) -> Segment {
+        Segment { listed, header, file, trailer: Cell::new(None) }
+    }
 }
 
 /// The table.
@@ -33,8 +43,15 @@ impl SegmentTable {
     /// Replaces the file of a segment, for instance by one that can be written.
     pub(super) fn replace_file(&mut self, index: u32, file: Rc<dyn File>) -> Rc<dyn File> {
         let segment = self.segments[index as usize].as_mut().expect("it is in use");
-        let replaced = Segment { listed: segment.listed.clone(), header: segment.header, file };
+        let trailer = segment.trailer.clone();
+        let replaced = Segment { listed: segment.listed.clone(), header: segment.header, file, trailer };
         std::mem::replace(segment, Rc::new(replaced)).file.clone()
+    }
+
+    /// Replaces a segment by what has become of it.
+    pub(super) fn replace(&mut self, index: u32, segment: Segment) {
+        let before = self.segments[index as usize].replace(Rc::new(segment));
+        assert!(before.is_some(), "segment {index} was removed");
     }
 
     /// The segment at `index`.

@@ -1,6 +1,5 @@
 //! One shard over a simulated device, and requests to it without a socket.
 
-use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,7 +17,8 @@ use crate::http::service::{Fill, Service, Source, Step, Wait};
 use crate::limits;
 use crate::shard::lineage::{Ledger, Lineages};
 use crate::shard::mail::{BucketRecord, Mail, Mailboxes};
-use crate::shard::table::{Stamp, StreamId, Table, Target};
+use crate::shard::replay::Replay;
+use crate::shard::table::StreamId;
 use crate::shard::{Parts, Shard};
 use crate::storage::event::Event;
 use crate::storage::log::{Log, LogOptions, Sync};
@@ -63,6 +63,7 @@ pub fn config() -> Config {
         segment_bytes: limits::SEGMENT_BYTES_MIN,
         cache_bytes: 0,
         max_body_bytes: limits::BODY_BYTES_DEFAULT,
+        max_snapshot_bytes: limits::SNAPSHOT_BYTES_DEFAULT,
         max_connections: 100,
         long_poll_timeout_ms: 3_600_000,
         sse_max_ms: 3_600_000,
@@ -295,28 +296,11 @@ impl Bench {
             cache_bytes: config.cache_bytes as usize,
         };
         let lineages = seats.lineages.clone();
-        let (mut table, last) = (Table::recovering(), Cell::new(0));
-        let mut buckets = Vec::new();
-        let (log, _) = Log::open(Rc::new(store.clone()), options, &mut |event, context| {
-            if last.replace(context.lsn) != context.lsn {
-                table.publish(u64::MAX, |_, _| {});
-            }
-            match event {
-                Event::StreamCreated(created) => lineages.observe(index, created.lineage).expect("granted"),
-                Event::BucketCreated { bucket, generation } => {
-                    lineages.observe(index, *generation).expect("granted");
-                    buckets.push(BucketRecord { bucket: bucket.to_vec(), generation: *generation });
-                }
-                Event::BucketDeleted { generation, .. } => {
-                    buckets.retain(|bucket| bucket.generation != *generation);
-                }
-                _ => {}
-            }
-            table.apply(event, Stamp { ticket: context.lsn, time_ms: context.time_ms }, Target::ByLineage);
-        })
-        .await
-        .expect("the log opens");
-        table.recovered();
+        let mut replay = Replay::new(index, seats.inboxes.len(), 1, lineages.clone());
+        let mut visit = |event: &Event<'_>, context| replay.visit(event, context);
+        let opened = Log::open(Rc::new(store.clone()), options, &mut visit).await;
+        let (log, recovered) = opened.expect("the log opens");
+        let (table, buckets) = replay.finish(&recovered).expect("the events make sense");
         if index + 1 == seats.inboxes.len() {
             lineages.recovered();
         }
