@@ -129,6 +129,8 @@ pub const RECORDS_PER_APPEND_MAX: usize = 1 << 20;
 pub const BATCH_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// Streams on one page of a listing, and its default.
 pub const LISTING_PAGE_MAX: usize = 1000;
+/// Streams that a listing looks at before other work gets a turn.
+pub const LISTED_PER_TURN_MAX: usize = 256;
 
 /// Bytes of a page of a catch-up read (`--read-page-bytes`).
 pub const READ_PAGE_BYTES_DEFAULT: u64 = 1024 * 1024;

@@ -47,7 +47,7 @@ impl Replay {
     pub fn visit(&mut self, event: &Event<'_>, context: EventContext) {
         if context.lsn != self.last_ticket {
             // What a commit deletes is gone before the next may take its name.
-            self.table.publish(u64::MAX, |_| {});
+            self.table.publish(u64::MAX, |_, _| {});
             self.last_ticket = context.lsn;
         }
         if let Some(id) = event.issued_id() {
@@ -62,7 +62,7 @@ impl Replay {
                     return;
                 }
                 // A rewritten segment holds in one commit what was in many: the life of the name before may end in it.
-                self.table.publish(u64::MAX, |_| {});
+                self.table.publish(u64::MAX, |_, _| {});
             }
             Event::BucketCreated { bucket, .. } | Event::BucketDeleted { bucket, .. }
                 if !self.counts(placement(bucket, self.placement_seed), context) =>
@@ -72,7 +72,8 @@ impl Replay {
             Event::BucketCreated { bucket, generation } => {
                 self.buckets.insert(bucket.to_vec(), *generation);
             }
-            Event::BucketDeleted { bucket, .. } => {
+            // A later life of the bucket is not what ends.
+            Event::BucketDeleted { bucket, generation } if self.buckets.get(*bucket) == Some(generation) => {
                 self.buckets.remove(*bucket);
             }
             _ if !self.table.counts(event, context.hashes) => return,

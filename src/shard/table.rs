@@ -68,16 +68,14 @@ pub enum Target {
 pub enum Published {
     /// Readers of this stream have something to see.
     Wake(StreamId),
+    /// The stream goes; it is still in the table, for the last time.
+    Leaves(StreamId),
     /// The stream is gone; its readers end.
     Gone {
         /// Which stream it was.
         stream: StreamId,
         /// The readers that were attached.
         readers: Vec<u32>,
-        /// Bucket generation and key, for the bucket's own index.
-        bucket_generation: u64,
-        /// Its key.
-        key: Box<[u8]>,
     },
 }
 
@@ -130,6 +128,12 @@ impl Table {
     /// Likewise, for the marks that `table.rs` does not own (readers, cached events, last use).
     pub fn get_mut(&mut self, id: StreamId) -> Option<&mut Stream> {
         self.streams.try_get_mut(id.slot).filter(|stream| stream.lineage == id.lineage)
+    }
+
+    /// The stream at a slot. Panics if there is none: only for slots that are known to be taken.
+    pub fn at(&self, slot: u32) -> (StreamId, &Stream) {
+        let stream = self.streams.get(slot);
+        (StreamId { slot, lineage: stream.lineage }, stream)
     }
 
     /// All streams.
@@ -428,13 +432,15 @@ impl Table {
     }
 
     /// Moves the durable view over everything up to `ticket`; tells `each` whose readers have something to see.
-    pub fn publish(&mut self, ticket: u64, mut each: impl FnMut(Published)) {
+    pub fn publish(&mut self, ticket: u64, mut each: impl FnMut(&Self, Published)) {
         while self.effects.front().is_some_and(|effect| effect.ticket <= ticket) {
             let effect = self.effects.pop_front().expect("looked at above");
             let id = effect.stream;
             let Some(stream) = self.get_mut(id) else { continue };
             if stream.deleted_ticket.is_some_and(|deleted| deleted <= effect.ticket) {
-                each(self.remove(id));
+                each(self, Published::Leaves(id));
+                let gone = self.remove(id);
+                each(self, gone);
                 continue;
             }
             match effect.change {
@@ -457,7 +463,7 @@ impl Table {
                 Change::First(first) => self.forget(id, first),
             }
             if self.get(id).is_some_and(Stream::has_readers) {
-                each(Published::Wake(id));
+                each(self, Published::Wake(id));
             }
         }
     }
@@ -481,12 +487,12 @@ impl Table {
         self.records -= stream.staged.records - stream.first().records;
         self.freed = true;
         let readers = stream.rare.take().map(|rare| rare.readers).unwrap_or_default();
-        Published::Gone { stream: id, readers, bucket_generation: stream.bucket_generation, key: stream.key }
+        Published::Gone { stream: id, readers }
     }
 
     /// Ends recovery: everything that was replayed is durable.
     pub fn recovered(&mut self) {
-        self.publish(u64::MAX, |_| {});
+        self.publish(u64::MAX, |_, _| {});
         for (_, stream) in self.streams.iter_mut() {
             if let Some(lifetime) = &mut stream.lifetime {
                 lifetime.used_ms = lifetime.recorded_ms;

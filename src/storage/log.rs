@@ -22,7 +22,7 @@ use futures_lite::future::or;
 use glommio::timer::Timer;
 
 use crate::limits::{COMMIT_BYTES_MAX, COMMITS_PER_SEGMENT_MIN};
-use crate::signal::Signal;
+use crate::signal::{News, Signal};
 use crate::storage::appender::{Appender, Plan};
 use crate::storage::cache::{Cache, CachedBytes};
 use crate::storage::codec::meta_bytes_max;
@@ -37,7 +37,7 @@ use crate::storage::roll::{self, Roller};
 use crate::storage::segment_table::{Segment, SegmentTable};
 use crate::storage::settle::turn::Turn;
 use crate::storage::settle::{self, Rewritten, SealedSegment, SettleError, Streams};
-use crate::storage::waiters::{RoomWaiters, TicketWaiters};
+use crate::storage::waiters::TicketWaiters;
 
 pub use crate::storage::reader::{Held, Piece, ReadError};
 pub use crate::storage::recovered::{OpenError, Recovered, Retired, TornTail};
@@ -145,7 +145,8 @@ pub(super) struct Inner {
     pub(super) stopping: Cell<bool>,
     pub(super) publisher: RefCell<Option<Rc<dyn Publisher>>>,
     pub(super) tickets: RefCell<TicketWaiters>,
-    pub(super) room: RoomWaiters,
+    /// There may be room in a commit again.
+    pub(super) room: News,
     /// Wakes the commit loop.
     pub(super) work: Signal,
     /// Wakes the task that marks an idle log.
@@ -368,7 +369,7 @@ impl Log {
 
     /// Waits until it is worth asking [`Log::room`] again.
     pub fn wait_room(&self) -> WaitRoom {
-        let announced = self.inner.room.announced.get();
+        let announced = self.inner.room.announced();
         WaitRoom { inner: Rc::clone(&self.inner), announced }
     }
 
@@ -484,11 +485,7 @@ impl Future for WaitRoom {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if self.inner.room.announced.get() != self.announced {
-            return Poll::Ready(());
-        }
-        self.inner.room.register(context);
-        Poll::Pending
+        self.inner.room.poll_after(self.announced, context)
     }
 }
 
