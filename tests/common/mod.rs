@@ -10,12 +10,14 @@
 pub mod batch;
 pub mod client;
 pub mod files;
+pub mod parts;
 pub mod random;
 pub mod server;
 pub mod sse;
 pub mod stream;
 
 pub use client::{Connection, Request, Response};
+pub use parts::{Bootstrap, Part, digest};
 pub use random::Random;
 pub use server::{DataDir, Server};
 pub use sse::{Event, Events};
