@@ -148,7 +148,8 @@ impl Sending {
             id,
             boundary,
             head,
-            next: snapshot.map_or(Next::Messages, |snapshot| Next::Snapshot(Blob::of(snapshot))),
+            next: snapshot
+                .map_or(Next::Messages, |snapshot| Next::Snapshot(Blob::of(&api.shard.log, snapshot))),
             content_type: stream.content_type.bytes.clone(),
             has_separators: stream.is_json(),
             at,
@@ -163,7 +164,7 @@ impl Sending {
         let Next::Snapshot(blob) = &mut self.next else { unreachable!("the snapshot comes first") };
         match blob.next() {
             Some(piece) => {
-                let read = self.api.shard.log.read(&[piece], out).await;
+                let read = self.api.shard.log.read(&piece, out).await;
                 read.map_err(|error| read::failed(&self.api, self.id, &error))
             }
             None => {
@@ -183,7 +184,7 @@ impl Sending {
                 return Err(super::start::OFFSET_TRIMMED);
             }
             let (lengths, to) = self.slice(stream);
-            (lengths, to, range::pieces(stream, self.at.bytes, to))
+            (lengths, to, range::pieces(&self.api.shard, stream, self.at.bytes, to))
         };
         let mut bytes = Vec::with_capacity((to - self.at.bytes) as usize);
         let read = self.api.shard.log.read(&pieces, &mut bytes).await;

@@ -12,6 +12,7 @@ pub mod client;
 pub mod files;
 pub mod parts;
 pub mod random;
+pub mod records;
 pub mod server;
 pub mod sse;
 pub mod stream;
