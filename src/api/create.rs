@@ -372,6 +372,7 @@ impl LargeCreate {
             Canonical { bytes: self.payload.bytes(), separator: false, lengths: self.payload.lengths() };
         let payload = Payload::Parts(&staged.parts);
         let (id, ticket) = api.stage_new(lineage, named, &wanted, canonical, payload, meta_bytes)?;
+        staged.named(ticket);
         api.created(out, self.manner, id, &self.location);
         Ok(Step::After(ticket))
     }

@@ -237,7 +237,8 @@ impl Publication {
             // No await from here on: what is checked is what the entry is staged against.
             if let Judged::Fresh(at) = self.check(api, Some(&digest))? {
                 (event.offset, event.record) = (at.bytes, at.records);
-                api.shard.stage(&Event::SnapshotPublished(event), Target::Known(self.id));
+                let stamp = api.shard.stage(&Event::SnapshotPublished(event), Target::Known(self.id));
+                staged.named(stamp.ticket);
             }
             Ok(())
         };
