@@ -2,6 +2,7 @@
 //! between; one final entry, checked anew, publishes them. Chunks that no entry publishes are garbage.
 
 use crate::http::service::{Fill, OneShot, Step};
+use crate::http::turn::give_way;
 use crate::limits::RECORDS_PER_APPEND_MAX;
 use crate::protocol::errors::{Code, Problem};
 use crate::shard::pending::PendingChunk;
@@ -126,7 +127,7 @@ impl StagedParts {
             let segment = part.place.segment;
             self.pending.get_or_insert_with(|| api.shard.pending_chunks.enter(segment));
             self.parts.push(part);
-            glommio::yield_if_needed().await;
+            give_way().await;
         }
         Ok(())
     }
