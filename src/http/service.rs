@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use super::head::Head;
 use super::pieces::Pieces;
+use super::turn::give_way;
 use crate::protocol::errors::Problem;
 
 /// What to do with a request whose body has not arrived whole.
@@ -126,6 +127,7 @@ impl<S: Slices> Source for Sliced<S> {
     fn poll_fill(&mut self, context: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Fill> {
         let mut slice: Slice<S> = match std::mem::replace(self, Sliced::Ended) {
             Sliced::Idle(mut slices) => Box::pin(async move {
+                give_way().await;
                 let mut bytes = Vec::new();
                 let fill = slices.next(&mut bytes).await;
                 (slices, bytes, fill)
