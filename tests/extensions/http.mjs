@@ -82,6 +82,8 @@ function open(method, path, { headers = {}, body, agent: own = agent } = {}) {
   const answered = new Promise((resolve, reject) => {
     request.once("error", (error) => reject(new Error(`${method} ${path}: ${error.message}`, { cause: error })))
     request.once("response", resolve)
+    // An error after the answer, of a request that is broken off, is nobody's failure.
+    request.on("error", () => {})
     request.setTimeout(PATIENCE_MS, () => request.destroy(new Error(`no answer within ${PATIENCE_MS} ms`)))
   })
   return { request, answered, name: `${method} ${path} ${JSON.stringify(headers)}` }
@@ -234,8 +236,6 @@ export async function openEvents(t, path, headers = {}) {
   const response = await answered
   if (response.statusCode !== 200) return new Answer(name, response, await bodyOf(response))
   request.setTimeout(0)
-  // What a reader that goes away meets is no failure of the test.
-  request.on("error", () => {})
   const events = new EventStream(name, request, response)
   t.after(() => events.close())
   return events
