@@ -368,7 +368,7 @@ impl Api {
                 let mut answer = self.answer(out, Status::NO_CONTENT, manner);
                 let (start, count) = range.unwrap_or((end.records, 0));
                 let next = start + count;
-                let original = End { bytes: stream.index.offset_of(next), records: next, closed: end.closed };
+                let original = End { bytes: stream.offset_of(next), records: next, closed: end.closed };
                 end_headers(&mut answer, id.lineage, original);
                 if stream.is_json() {
                     record_range(&mut answer, start, next);

@@ -62,7 +62,7 @@ impl<'a> Wanted<'a> {
             Err("the stream exists with another expiry")
         } else if self.closed != stream.staged.closed {
             Err("the stream exists, and one of it and the request is closed")
-        } else if self.attributes != stream.attributes() {
+        } else if self.attributes != stream.attributes().staged {
             Err("the stream exists with other attributes")
         } else {
             Ok(())

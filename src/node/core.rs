@@ -115,7 +115,7 @@ impl Replay<'_> {
             Event::BucketDeleted { bucket, .. } => {
                 self.buckets.remove(*bucket);
             }
-            Event::Appended(_) | Event::StreamDeleted { .. } | Event::Renewed { .. } => {}
+            _ => {}
         }
         let stamp = Stamp { ticket: context.lsn, time_ms: context.time_ms };
         self.table.apply(event, stamp, Target::ByLineage);

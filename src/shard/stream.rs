@@ -6,6 +6,7 @@
 
 use std::rc::Rc;
 
+use crate::storage::event::Part;
 use crate::storage::extents::ExtentIndex;
 use crate::storage::index::RecordIndex;
 use crate::storage::producers::Producers;
@@ -39,6 +40,46 @@ pub struct End {
     pub records: u64,
     /// Whether nothing can follow.
     pub closed: bool,
+}
+
+/// Where a stream begins in one of its views.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Start {
+    /// The earliest retained offset: bytes before it are gone.
+    pub bytes: u64,
+    /// Ordinal of the first retained record (or message).
+    pub records: u64,
+}
+
+/// A snapshot (extension 2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Its offset: it folds everything before.
+    pub offset: u64,
+    /// Ordinal of the message at the offset.
+    pub record: u64,
+    /// Content type as it was sent.
+    pub content_type: Box<[u8]>,
+    /// BLAKE3 of content type and body (decision 18).
+    pub digest: [u8; 32],
+    /// Where its body lies, in order.
+    pub parts: Box<[Part]>,
+}
+
+impl Snapshot {
+    /// Bytes of its body.
+    pub fn body_bytes(&self) -> u64 {
+        self.parts.iter().map(|part| u64::from(part.len)).sum()
+    }
+}
+
+/// A fact in both views of its stream.
+#[derive(Clone, Debug, Default)]
+pub struct Views<T> {
+    /// What is staged.
+    pub staged: T,
+    /// What is durable.
+    pub durable: T,
 }
 
 /// When a stream expires (base protocol 5.1).
@@ -76,8 +117,12 @@ pub struct EncodedEvent {
 pub struct Rare {
     /// Last `Stream-Seq`.
     pub stream_seq: Option<Box<[u8]>>,
-    /// Normalised attributes.
-    pub attributes: Box<[u8]>,
+    /// Normalised attributes; empty when there are none.
+    pub attributes: Views<Rc<[u8]>>,
+    /// The visible snapshot.
+    pub snapshot: Views<Option<Rc<Snapshot>>>,
+    /// Where the stream begins.
+    pub first: Views<Start>,
     /// The latest event, while there are SSE readers.
     pub event: Option<EncodedEvent>,
     /// Live readers attached.
@@ -130,8 +175,35 @@ impl Stream {
     }
 
     /// Normalised attributes; empty when there are none.
-    pub fn attributes(&self) -> &[u8] {
-        self.rare.as_ref().map_or(&[], |rare| &rare.attributes)
+    pub fn attributes(&self) -> Views<&[u8]> {
+        self.rare.as_ref().map_or(Views::default(), |rare| Views {
+            staged: &rare.attributes.staged,
+            durable: &rare.attributes.durable,
+        })
+    }
+
+    /// The visible snapshot, if there is one.
+    pub fn snapshot(&self) -> Views<Option<&Rc<Snapshot>>> {
+        self.rare.as_ref().map_or(Views::default(), |rare| Views {
+            staged: rare.snapshot.staged.as_ref(),
+            durable: rare.snapshot.durable.as_ref(),
+        })
+    }
+
+    /// Where the stream begins for readers.
+    pub fn first(&self) -> Start {
+        self.firsts().durable
+    }
+
+    /// Where the stream begins.
+    pub fn firsts(&self) -> Views<Start> {
+        self.rare.as_ref().map_or(Views::default(), |rare| rare.first.clone())
+    }
+
+    /// Offset of a record that was there once: of one that retention has taken, the earliest retained offset.
+    pub fn offset_of(&self, ordinal: u64) -> u64 {
+        let first = self.first();
+        if ordinal <= first.records { first.bytes } else { self.index.offset_of(ordinal) }
     }
 
     /// Whether live readers are attached.

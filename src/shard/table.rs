@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use hashbrown::HashTable;
 
-use super::stream::{ContentType, End, Kind, Lifetime, Stream};
+use super::stream::{ContentType, End, Kind, Lifetime, Snapshot, Start, Stream, Views};
 use crate::protocol::headers;
 use crate::storage::event::{Appended, Event, Payload, StreamCreated};
 
@@ -38,9 +38,19 @@ pub struct Stamp {
 struct Effect {
     ticket: u64,
     stream: StreamId,
-    end: End,
-    /// When it added bytes, if it did.
-    written_ms: Option<u64>,
+    change: Change,
+}
+
+/// What it changes in the durable view.
+#[derive(Debug)]
+enum Change {
+    /// The end; and the time of the last write, if bytes were added.
+    End(End, Option<u64>),
+    /// The stream goes: its `deleted_ticket` says so.
+    Deleted,
+    Attributes(Rc<[u8]>),
+    Snapshot(Rc<Snapshot>),
+    First(Start),
 }
 
 /// How `apply` finds the stream that an event concerns.
@@ -145,9 +155,37 @@ impl Table {
                 let stream = self.streams.get_mut(id.slot);
                 assert!(stream.deleted_ticket.is_none(), "stream {lineage} is deleted twice");
                 stream.deleted_ticket = Some(stamp.ticket);
-                stream.last_ticket = stamp.ticket;
-                let end = stream.staged;
-                self.effects.push_back(Effect { ticket: stamp.ticket, stream: id, end, written_ms: None });
+                self.effect(id, stamp, Change::Deleted);
+                Some(id)
+            }
+            Event::AttributesSet { lineage, attributes } => {
+                let id = self.target(target, *lineage)?;
+                let attributes: Rc<[u8]> = (*attributes).into();
+                self.streams.get_mut(id.slot).rare_mut().attributes.staged = attributes.clone();
+                self.effect(id, stamp, Change::Attributes(attributes));
+                Some(id)
+            }
+            Event::SnapshotPublished(published) => {
+                let id = self.target(target, published.lineage)?;
+                let snapshot = Rc::new(Snapshot {
+                    offset: published.offset,
+                    record: published.record,
+                    content_type: published.content_type.into(),
+                    digest: published.digest,
+                    parts: published.parts.into(),
+                });
+                self.streams.get_mut(id.slot).rare_mut().snapshot.staged = Some(snapshot.clone());
+                self.effect(id, stamp, Change::Snapshot(snapshot));
+                Some(id)
+            }
+            Event::Retained { lineage, offset, record } => {
+                let id = self.target(target, *lineage)?;
+                self.retain(id, Start { bytes: *offset, records: *record }, stamp);
+                Some(id)
+            }
+            Event::ProducerRuns(runs) => {
+                let id = self.target(target, runs.lineage)?;
+                self.streams.get_mut(id.slot).producers.record_runs(runs);
                 Some(id)
             }
             Event::Renewed { lineage, used_ms } => {
@@ -213,7 +251,9 @@ impl Table {
             rare: None,
         };
         if !created.attributes.is_empty() {
-            stream.rare_mut().attributes = created.attributes.into();
+            let attributes: Rc<[u8]> = created.attributes.into();
+            // Nobody sees a stream whose creation is not durable.
+            stream.rare_mut().attributes = Views { staged: attributes.clone(), durable: attributes };
         }
         let slot = self.streams.insert(stream);
         let id = StreamId { slot, lineage: created.lineage };
@@ -222,8 +262,37 @@ impl Table {
         if let Some(by_lineage) = &mut self.by_lineage {
             by_lineage.insert(created.lineage, slot);
         }
-        self.effects.push_back(Effect { ticket: stamp.ticket, stream: id, end, written_ms: None });
+        self.effect(id, stamp, Change::End(end, None));
         id
+    }
+
+    /// Notes what the commit of `stamp` will make durable of a stream.
+    fn effect(&mut self, id: StreamId, stamp: Stamp, change: Change) {
+        self.streams.get_mut(id.slot).last_ticket = stamp.ticket;
+        self.effects.push_back(Effect { ticket: stamp.ticket, stream: id, change });
+    }
+
+    /// The stream begins at `first`. After a rewrite of the log that may lie beyond what is known of it: the stream goes on
+    /// from there.
+    fn retain(&mut self, id: StreamId, first: Start, stamp: Stamp) {
+        let stream = self.streams.get_mut(id.slot);
+        let before = stream.firsts().staged;
+        if first.bytes <= before.bytes {
+            // A rewrite repeats what an older entry says.
+            return;
+        }
+        assert!(first.records >= before.records, "the first record of {id:?} moves back: {first:?}");
+        stream.rare_mut().first.staged = first;
+        if first.bytes > stream.staged.bytes {
+            assert!(self.by_lineage.is_some(), "{first:?} is beyond the end of {id:?}");
+            stream.index.skip_to(first.records, first.bytes);
+            stream.extents.forget_before(first.bytes);
+            self.records += first.records - stream.staged.records;
+            (stream.staged.bytes, stream.staged.records) = (first.bytes, first.records);
+            let end = stream.staged;
+            self.effect(id, stamp, Change::End(end, None));
+        }
+        self.effect(id, stamp, Change::First(first));
     }
 
     fn append(&mut self, id: StreamId, appended: &Appended<'_>, stamp: Stamp) {
@@ -255,7 +324,6 @@ impl Table {
         stream.staged.records += count;
         stream.staged.closed |= appended.closed;
         assert_eq!(stream.index.end(), stream.staged.bytes, "the index ends where the stream does");
-        stream.last_ticket = stamp.ticket;
         if let Some(lifetime) = &mut stream.lifetime {
             // The log knows of this use by the time of its commit, and of no later one.
             lifetime.used_ms = lifetime.used_ms.max(stamp.time_ms);
@@ -265,27 +333,50 @@ impl Table {
         self.records += count;
         let written_ms = (bytes > 0).then_some(stamp.time_ms);
         let end = stream.staged;
-        self.effects.push_back(Effect { ticket: stamp.ticket, stream: id, end, written_ms });
+        self.effect(id, stamp, Change::End(end, written_ms));
     }
 
     /// Moves the durable view over everything up to `ticket`; tells `each` whose readers have something to see.
     pub fn publish(&mut self, ticket: u64, mut each: impl FnMut(Published)) {
         while self.effects.front().is_some_and(|effect| effect.ticket <= ticket) {
             let effect = self.effects.pop_front().expect("looked at above");
-            let Some(stream) = self.get_mut(effect.stream) else { continue };
-            assert!(
-                stream.durable.bytes <= effect.end.bytes,
-                "the durable end of {:?} moves back",
-                effect.stream
-            );
-            stream.durable = effect.end;
-            stream.last_write_ms = effect.written_ms.unwrap_or(stream.last_write_ms);
+            let id = effect.stream;
+            let Some(stream) = self.get_mut(id) else { continue };
             if stream.deleted_ticket.is_some_and(|deleted| deleted <= effect.ticket) {
-                each(self.remove(effect.stream));
-            } else if stream.has_readers() {
-                each(Published::Wake(effect.stream));
+                each(self.remove(id));
+                continue;
+            }
+            match effect.change {
+                Change::End(end, written_ms) => {
+                    assert!(stream.durable.bytes <= end.bytes, "the durable end of {id:?} moves back");
+                    stream.durable = end;
+                    stream.last_write_ms = written_ms.unwrap_or(stream.last_write_ms);
+                }
+                Change::Deleted => unreachable!("the ticket of the delete of {id:?} says so"),
+                Change::Attributes(attributes) => {
+                    stream.rare_mut().attributes.durable = attributes;
+                    continue;
+                }
+                Change::Snapshot(snapshot) => {
+                    stream.rare_mut().snapshot.durable = Some(snapshot);
+                    continue;
+                }
+                // A reader that stands before it ends.
+                Change::First(first) => self.forget(id, first),
+            }
+            if self.get(id).is_some_and(Stream::has_readers) {
+                each(Published::Wake(id));
             }
         }
+    }
+
+    /// Retention is durable: what lies before it costs no memory any more.
+    fn forget(&mut self, id: StreamId, first: Start) {
+        let stream = self.streams.get_mut(id.slot);
+        self.records -= first.records - stream.first().records;
+        stream.rare_mut().first.durable = first;
+        stream.index.forget_before(first.records);
+        stream.extents.forget_before(first.bytes);
     }
 
     fn remove(&mut self, id: StreamId) -> Published {
@@ -295,7 +386,7 @@ impl Table {
         if let Some(by_lineage) = &mut self.by_lineage {
             by_lineage.remove(&id.lineage);
         }
-        self.records -= stream.staged.records;
+        self.records -= stream.staged.records - stream.first().records;
         let readers = stream.rare.take().map(|rare| rare.readers).unwrap_or_default();
         Published::Gone { stream: id, readers, bucket_generation: stream.bucket_generation, key: stream.key }
     }

@@ -5,12 +5,14 @@
 //! strings carry their length in front. Decoding never panics and never allocates beyond its scratch; every
 //! part of the meta must be used up. The layout of each kind is in `storage-format.md`, section Entries.
 
+mod other;
 mod varint;
 
+use other::{decode_other, encode_other};
 pub(super) use varint::{Get, Put};
 pub use varint::{VARINT_BYTES_MAX, varint_bytes};
 
-use super::event::{Appended, Event, Lengths, Part, Payload, Place, Producer, StreamCreated};
+use super::event::{Appended, Event, Lengths, Part, Payload, Place, Producer, ProducerRun, SEGMENT_GONE};
 use super::format::{Kind, entry_back_bytes};
 
 /// Flag of an append: the stream is closed after it.
@@ -31,6 +33,12 @@ pub const LENGTHS_ONE: u8 = 1 << 4;
 pub const LENGTHS_UNIFORM: u8 = 2 << 4;
 /// A count and each length.
 pub const LENGTHS_EACH: u8 = 3 << 4;
+
+/// Flag of any kind: the last [`TIME_BYTES`] of the meta part are the time at which it was first written, Unix milliseconds;
+/// else it is the commit's. Set by settling, which moves entries of many commits into one.
+pub const TIMED: u8 = 1 << 7;
+/// Bytes of that time: a fixed length, since it is found from the end.
+pub const TIME_BYTES: usize = 8;
 
 /// Flag of a creation: born closed.
 pub const CREATED_CLOSED: u8 = 1;
@@ -66,9 +74,6 @@ pub enum DecodeError {
     /// A payload where the kind has none.
     #[error("a payload on an entry that has none")]
     Payload,
-    /// A part in a segment that is not there.
-    #[error("names segment {0}, which is not listed")]
-    UnknownSegment(u32),
 }
 
 /// Result of encoding.
@@ -103,6 +108,7 @@ pub struct Stem {
 pub struct DecodeScratch {
     lengths: Vec<u32>,
     parts: Vec<Part>,
+    runs: Vec<ProducerRun>,
 }
 
 /// Finds the index of a segment in the log's table from its number on disk, both within the log that wrote
@@ -123,12 +129,25 @@ pub fn meta_bytes_max(event: &Event<'_>) -> usize {
         }
         Event::StreamDeleted { .. } => VARINT_BYTES_MAX,
         Event::Renewed { .. } => 2 * VARINT_BYTES_MAX,
+        Event::AttributesSet { attributes, .. } => 2 * VARINT_BYTES_MAX + attributes.len(),
+        Event::SnapshotPublished(snapshot) => {
+            6 * VARINT_BYTES_MAX
+                + snapshot.digest.len()
+                + snapshot.content_type.len()
+                + PART_BYTES_MAX * snapshot.parts.len()
+        }
+        Event::Retained { .. } => 3 * VARINT_BYTES_MAX,
+        Event::ProducerRuns(producer) => {
+            5 * VARINT_BYTES_MAX + producer.id.len() + 3 * VARINT_BYTES_MAX * producer.runs.len()
+        }
         Event::BucketCreated { bucket, .. } | Event::BucketDeleted { bucket, .. } => {
             2 * VARINT_BYTES_MAX + bucket.len()
         }
     }
 }
 
+/// Bytes of one named part: four numbers of 32 bits.
+const PART_BYTES_MAX: usize = 4 * 5;
 /// Bytes of the meta part of a chunk entry, at most.
 pub const CHUNK_META_BYTES_MAX: usize = VARINT_BYTES_MAX;
 
@@ -142,7 +161,7 @@ fn appended_bytes_max(append: &Appended<'_>) -> usize {
     };
     let parts = match append.payload {
         Payload::Here(_) => 0,
-        Payload::Parts(parts) => VARINT_BYTES_MAX + parts.len() * 4 * 5,
+        Payload::Parts(parts) => VARINT_BYTES_MAX + parts.len() * PART_BYTES_MAX,
     };
     let producer = append.producer.map_or(0, |producer| 3 * VARINT_BYTES_MAX + producer.id.len());
     let stream_seq = append.stream_seq.map_or(0, |seq| VARINT_BYTES_MAX + seq.len());
@@ -156,8 +175,23 @@ fn appended_bytes_max(append: &Appended<'_>) -> usize {
 pub fn encode(event: &Event<'_>, number_of: impl Fn(u32) -> u32, out: &mut [u8]) -> Coded {
     match event {
         Event::Appended(append) => encode_appended(append, number_of, out),
-        _ => encode_other(event, out),
+        _ => encode_other(event, number_of, out),
     }
+}
+
+/// Adds the time of its first writing to an entry whose meta part was encoded into the start of `out`; room checks count
+/// [`TIME_BYTES`] for it.
+pub fn add_time(coded: &mut Coded, time_ms: u64, out: &mut [u8]) {
+    assert_eq!(coded.flags & TIMED, 0, "an entry has one time");
+    out[coded.meta_bytes..coded.meta_bytes + TIME_BYTES].copy_from_slice(&time_ms.to_le_bytes());
+    coded.meta_bytes += TIME_BYTES;
+    coded.flags |= TIMED;
+}
+
+/// The time in an entry's meta part, if it has one of its own.
+#[inline]
+pub fn own_time_ms(flags: u8, meta: &[u8]) -> Option<u64> {
+    if flags & TIMED == 0 { None } else { meta.last_chunk().map(|bytes| u64::from_le_bytes(*bytes)) }
 }
 
 /// Encodes the meta part of a chunk entry.
@@ -189,7 +223,8 @@ fn encode_appended(append: &Appended<'_>, number_of: impl Fn(u32) -> u32, out: &
     }
     if let Payload::Parts(parts) = append.payload {
         flags |= APPEND_PARTS;
-        put_parts(&mut put, parts, total, number_of);
+        let sum = put_parts(&mut put, parts, number_of);
+        assert_eq!(sum, total, "the parts hold the records and nothing else");
     }
     let stem =
         Stem { lineage: append.lineage, start: append.start, end: append.start + total, bytes: stem_bytes };
@@ -233,7 +268,8 @@ fn put_each(put: &mut Put<'_>, flags: &mut u8, list: &[u32]) -> u64 {
     total
 }
 
-fn put_parts(put: &mut Put<'_>, parts: &[Part], total: u64, number_of: impl Fn(u32) -> u32) {
+/// Names parts, and returns the bytes that they hold.
+fn put_parts(put: &mut Put<'_>, parts: &[Part], number_of: impl Fn(u32) -> u32) -> u64 {
     put.varint(parts.len() as u64);
     let mut sum = 0;
     for part in parts {
@@ -243,57 +279,7 @@ fn put_parts(put: &mut Put<'_>, parts: &[Part], total: u64, number_of: impl Fn(u
         put.varint(u64::from(part.len));
         sum += u64::from(part.len);
     }
-    assert_eq!(sum, total, "the parts hold the records and nothing else");
-}
-
-fn encode_other(event: &Event<'_>, out: &mut [u8]) -> Coded {
-    let mut put = Put { out, at: 0 };
-    let (kind, flags) = match event {
-        Event::Appended(_) => unreachable!("appends have their own encoder"),
-        Event::StreamCreated(created) => (Kind::StreamCreated, put_created(&mut put, created)),
-        Event::StreamDeleted { lineage } => {
-            put.varint(*lineage);
-            (Kind::StreamDeleted, 0)
-        }
-        Event::Renewed { lineage, used_ms } => {
-            put.varint(*lineage);
-            put.varint(*used_ms);
-            (Kind::Renewed, 0)
-        }
-        Event::BucketCreated { bucket, generation } => {
-            put.varint(*generation);
-            put.bytes(bucket);
-            (Kind::BucketCreated, 0)
-        }
-        Event::BucketDeleted { bucket, generation } => {
-            put.varint(*generation);
-            put.bytes(bucket);
-            (Kind::BucketDeleted, 0)
-        }
-    };
-    Coded { kind, flags, meta_bytes: put.at, stem: None }
-}
-
-fn put_created(put: &mut Put<'_>, created: &StreamCreated<'_>) -> u8 {
-    let mut flags = if created.closed { CREATED_CLOSED } else { 0 };
-    put.varint(created.lineage);
-    put.raw(&created.placement.to_le_bytes());
-    put.varint(created.bucket_generation);
-    put.bytes(created.key);
-    put.bytes(created.content_type);
-    if let Some(ttl_seconds) = created.ttl_seconds {
-        flags |= CREATED_TTL;
-        put.varint(ttl_seconds);
-    }
-    if let Some(expires_at_ms) = created.expires_at_ms {
-        flags |= CREATED_EXPIRES;
-        put.varint(expires_at_ms);
-    }
-    if !created.attributes.is_empty() {
-        flags |= CREATED_ATTRIBUTES;
-        put.bytes(created.attributes);
-    }
-    flags
+    sum
 }
 
 /// What `decode` needs to know of an entry beside its meta part.
@@ -313,6 +299,18 @@ pub struct Coding<'a> {
     pub stem: Option<(u64, u64)>,
     /// Meta part.
     pub meta: &'a [u8],
+}
+
+impl<'a> Coding<'a> {
+    /// The flags that the kind defines, and the meta part without a time of its own.
+    #[inline]
+    fn own(&self) -> Result<(u8, &'a [u8]), DecodeError> {
+        if self.flags & TIMED == 0 {
+            return Ok((self.flags, self.meta));
+        }
+        let bytes = self.meta.len().checked_sub(TIME_BYTES).ok_or(DecodeError::Cut)?;
+        Ok((self.flags & !TIMED, &self.meta[..bytes]))
+    }
 }
 
 /// An entry of the log, decoded.
@@ -339,7 +337,7 @@ pub fn decode<'a>(
     if coding.kind == Kind::Appended as u8 {
         return Ok(Entry::Event(Event::Appended(decode_appended(coding, index_of, scratch)?)));
     }
-    decode_other(coding)
+    decode_other(coding, index_of, scratch)
 }
 
 #[inline]
@@ -348,17 +346,17 @@ fn decode_appended<'a>(
     index_of: &SegmentIndex<'_>,
     scratch: &'a mut DecodeScratch,
 ) -> Result<Appended<'a>, DecodeError> {
-    let flags = coding.flags;
+    let (flags, meta) = coding.own()?;
     if flags & !(APPEND_CLOSED | APPEND_PRODUCER | APPEND_STREAM_SEQ | APPEND_PARTS | APPEND_LENGTHS) != 0 {
         return Err(DecodeError::UnknownFlags(coding.kind, flags));
     }
-    let mut get = Get { rest: coding.meta };
+    let mut get = Get { rest: meta };
     let (stem_bytes, (lineage, start)) = match coding.stem {
         Some(stem) => (varint_bytes(stem.0) + varint_bytes(stem.1), stem),
         None => (0, (get.varint()?, get.varint()?)),
     };
     let back = entry_back_bytes(stem_bytes + coding.meta.len(), coding.payload_bytes as usize);
-    let DecodeScratch { lengths: list, parts } = scratch;
+    let DecodeScratch { lengths: list, parts, .. } = scratch;
     let coded = get_lengths(&mut get, flags, list)?;
     let producer = match flags & APPEND_PRODUCER {
         0 => None,
@@ -462,71 +460,13 @@ fn get_parts(
     let mut total = 0;
     for _ in 0..count {
         let number = get.u32()?;
-        let segment = index_of(number).ok_or(DecodeError::UnknownSegment(number))?;
+        // Settling removes a segment only when nothing in it is needed any more: so neither is what names it.
+        let segment = index_of(number).unwrap_or(SEGMENT_GONE);
         let (position, back, len) = (get.u32()?, get.u32()?, get.u32()?);
         parts.push(Part { place: Place { segment, position, back }, len });
         total += u64::from(len);
     }
     Ok(total)
-}
-
-fn decode_other<'a>(coding: &Coding<'a>) -> Result<Entry<'a>, DecodeError> {
-    let mut get = Get { rest: coding.meta };
-    let kind = Kind::from_u8(coding.kind).ok_or(DecodeError::UnknownKind(coding.kind))?;
-    if coding.flags != 0 && kind != Kind::StreamCreated {
-        return Err(DecodeError::UnknownFlags(coding.kind, coding.flags));
-    }
-    if coding.payload_bytes != 0 && kind != Kind::Chunk {
-        return Err(DecodeError::Payload);
-    }
-    let entry = match kind {
-        Kind::Appended => unreachable!("appends have their own decoder"),
-        Kind::StreamCreated => Entry::Event(Event::StreamCreated(get_created(&mut get, coding)?)),
-        Kind::StreamDeleted => Entry::Event(Event::StreamDeleted { lineage: get.varint()? }),
-        Kind::Renewed => Entry::Event(Event::Renewed { lineage: get.varint()?, used_ms: get.varint()? }),
-        Kind::BucketCreated => {
-            let generation = get.varint()?;
-            Entry::Event(Event::BucketCreated { bucket: get.bytes()?, generation })
-        }
-        Kind::BucketDeleted => {
-            let generation = get.varint()?;
-            Entry::Event(Event::BucketDeleted { bucket: get.bytes()?, generation })
-        }
-        Kind::Chunk => {
-            let back = entry_back_bytes(coding.meta.len(), coding.payload_bytes as usize) as u32;
-            let place = Place { segment: coding.segment, position: coding.position.wrapping_add(back), back };
-            Entry::Chunk { lineage: get.varint()?, part: Part { place, len: coding.payload_bytes } }
-        }
-    };
-    get.end()?;
-    Ok(entry)
-}
-
-fn get_created<'a>(get: &mut Get<'a>, coding: &Coding<'a>) -> Result<StreamCreated<'a>, DecodeError> {
-    let flags = coding.flags;
-    if flags & !(CREATED_CLOSED | CREATED_TTL | CREATED_EXPIRES | CREATED_ATTRIBUTES) != 0 {
-        return Err(DecodeError::UnknownFlags(coding.kind, flags));
-    }
-    let lineage = get.varint()?;
-    let placement = u64::from_le_bytes(*get.array::<8>()?);
-    let bucket_generation = get.varint()?;
-    let key = get.bytes()?;
-    let content_type = get.bytes()?;
-    let ttl_seconds = if flags & CREATED_TTL == 0 { None } else { Some(get.varint()?) };
-    let expires_at_ms = if flags & CREATED_EXPIRES == 0 { None } else { Some(get.varint()?) };
-    let attributes = if flags & CREATED_ATTRIBUTES == 0 { &[][..] } else { get.bytes()? };
-    let closed = flags & CREATED_CLOSED != 0;
-    Ok(StreamCreated {
-        lineage,
-        placement,
-        key,
-        content_type,
-        ttl_seconds,
-        expires_at_ms,
-        bucket_generation,
-        attributes,
-        closed,
-    })
 }
 
 #[cfg(test)]

@@ -16,6 +16,10 @@ pub struct Place {
     pub back: u32,
 }
 
+/// `Place::segment` of bytes whose segment settling has removed: they belong to something that ends further on in the log, and
+/// are never read.
+pub const SEGMENT_GONE: u32 = u32::MAX;
+
 /// What holds for every entry of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventContext {
@@ -120,6 +124,49 @@ pub struct Appended<'a> {
     pub payload: Payload<'a>,
 }
 
+/// A snapshot of a stream, complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotPublished<'a> {
+    /// The stream's lineage.
+    pub lineage: u64,
+    /// Where it stands: it folds everything before this offset.
+    pub offset: u64,
+    /// Ordinal of the message at the offset.
+    pub record: u64,
+    /// Content type as it was sent.
+    pub content_type: &'a [u8],
+    /// BLAKE3 of content type and body (decision 18).
+    pub digest: [u8; 32],
+    /// Where the body lies, in order: in chunk entries of this commit or earlier ones. None for an empty body.
+    pub parts: &'a [Part],
+}
+
+/// Appends of one producer that follow each other in its sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProducerRun {
+    /// Ordinal of the first one's first record.
+    pub first_ordinal: u64,
+    /// Records of each; 0 for a close without data.
+    pub records: u64,
+    /// Number of appends; each starts where the one before ends.
+    pub appends: u64,
+}
+
+/// Consecutive appends of one producer in one epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProducerRuns<'a> {
+    /// The stream's lineage.
+    pub lineage: u64,
+    /// Producer id.
+    pub id: &'a [u8],
+    /// Its epoch.
+    pub epoch: u64,
+    /// Sequence number of the first append.
+    pub first_seq: u64,
+    /// The appends, in order of their sequence numbers, which are dense.
+    pub runs: &'a [ProducerRun],
+}
+
 /// One entry of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
@@ -139,6 +186,27 @@ pub enum Event<'a> {
         /// Time of that use, Unix milliseconds.
         used_ms: u64,
     },
+    /// The attributes of a stream are replaced.
+    AttributesSet {
+        /// The stream's lineage.
+        lineage: u64,
+        /// Normalised attribute object; empty when there is none.
+        attributes: &'a [u8],
+    },
+    /// A snapshot takes the place of the one before.
+    SnapshotPublished(SnapshotPublished<'a>),
+    /// Everything of a stream before an offset is gone. Said of an offset beyond the stream's end, the stream goes on from
+    /// there: what was in between has been dropped from the log.
+    Retained {
+        /// The stream's lineage.
+        lineage: u64,
+        /// Where the stream begins now: a message boundary.
+        offset: u64,
+        /// Ordinal of the message at the offset.
+        record: u64,
+    },
+    /// Appends of one producer whose data was rewritten, or is gone. Written by settling only.
+    ProducerRuns(ProducerRuns<'a>),
     /// A bucket begins.
     BucketCreated {
         /// Bucket id.

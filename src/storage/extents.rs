@@ -177,6 +177,23 @@ impl ExtentIndex {
         pieces
     }
 
+    /// Forgets bytes before `offset`, as far as that saves memory; beyond the end, goes on there. Nothing below it may be asked
+    /// for any more.
+    pub fn forget_before(&mut self, offset: u64) {
+        if offset >= self.end {
+            *self = ExtentIndex { start: offset, end: offset, shape: Shape::Empty };
+            return;
+        }
+        if let Shape::Many(many) = &mut self.shape {
+            if offset >= many.last_start {
+                (self.start, self.shape) = (many.last_start, Shape::One(many.last));
+            } else {
+                many.packed.forget_before_x(offset);
+                self.start = many.packed.first().x;
+            }
+        }
+    }
+
     /// Bytes it occupies, itself and unused capacity included.
     pub fn memory_bytes(&self) -> usize {
         let heap = match &self.shape {

@@ -66,11 +66,19 @@ pub enum Kind {
     BucketDeleted = 6,
     /// A part of a large payload; means nothing until an append names it.
     Chunk = 7,
+    /// The attributes of a stream are replaced.
+    AttributesSet = 8,
+    /// A snapshot takes the place of the one before.
+    SnapshotPublished = 9,
+    /// Everything of a stream before an offset is gone.
+    Retained = 10,
+    /// Appends of a producer whose data was rewritten.
+    ProducerRuns = 11,
 }
 
 impl Kind {
     /// Every kind, in the order of their numbers.
-    pub const ALL: [Kind; 7] = [
+    pub const ALL: [Kind; 11] = [
         Kind::StreamCreated,
         Kind::Appended,
         Kind::StreamDeleted,
@@ -78,13 +86,17 @@ impl Kind {
         Kind::BucketCreated,
         Kind::BucketDeleted,
         Kind::Chunk,
+        Kind::AttributesSet,
+        Kind::SnapshotPublished,
+        Kind::Retained,
+        Kind::ProducerRuns,
     ];
 
     /// The kind with this number on disk, if there is one.
     #[inline]
     pub fn from_u8(number: u8) -> Option<Kind> {
         match number {
-            1..=7 => Some(Kind::ALL[usize::from(number) - 1]),
+            1..=11 => Some(Kind::ALL[usize::from(number) - 1]),
             _ => None,
         }
     }
@@ -99,6 +111,10 @@ impl Kind {
             Kind::BucketCreated => "bucket_created",
             Kind::BucketDeleted => "bucket_deleted",
             Kind::Chunk => "chunk",
+            Kind::AttributesSet => "attributes_set",
+            Kind::SnapshotPublished => "snapshot_published",
+            Kind::Retained => "retained",
+            Kind::ProducerRuns => "producer_runs",
         }
     }
 }

@@ -42,8 +42,10 @@ pub struct RecordIndex {
 enum Shape {
     /// All records have this length; any value while there is none.
     Uniform(u32),
-    /// At least two lengths.
+    /// At least two lengths, or records that do not begin at 0.
     Varied(Box<Varied>),
+    /// No records are known: those before the count are forgotten.
+    Forgotten,
 }
 
 #[derive(Debug)]
@@ -102,7 +104,7 @@ impl RecordIndex {
         match &mut self.shape {
             Shape::Varied(varied) => varied.push(len, Point { x: self.count, y: self.end }),
             Shape::Uniform(all) if *all == len => {}
-            Shape::Uniform(_) => self.push_first_of_kind(len, 1),
+            Shape::Uniform(_) | Shape::Forgotten => self.push_first_of_kind(len, 1),
         }
         self.count += 1;
         self.end += u64::from(len);
@@ -125,7 +127,7 @@ impl RecordIndex {
         match &mut self.shape {
             Shape::Varied(varied) => varied.push_run(len, count, Point { x: self.count, y: self.end }),
             Shape::Uniform(all) if *all == len => {}
-            Shape::Uniform(_) => self.push_first_of_kind(len, count),
+            Shape::Uniform(_) | Shape::Forgotten => self.push_first_of_kind(len, count),
         }
         self.count += u64::from(count);
         self.end += u64::from(len) * u64::from(count);
@@ -134,16 +136,49 @@ impl RecordIndex {
     /// The shape changes for records unlike those before; the caller counts them.
     #[cold]
     fn push_first_of_kind(&mut self, len: u32, count: u32) {
-        let Shape::Uniform(all) = self.shape else {
-            unreachable!("only a uniform index meets its first other length")
+        let at = Point { x: self.count, y: self.end };
+        let varied = match self.shape {
+            Shape::Varied(_) => unreachable!("a varied index has met its first other length"),
+            Shape::Uniform(_) if self.count == 0 => {
+                self.shape = Shape::Uniform(len);
+                return;
+            }
+            Shape::Uniform(all) => {
+                let mut varied = Varied::of(Point { x: 0, y: 0 }, all, self.count);
+                varied.push_run(len, count, at);
+                varied
+            }
+            Shape::Forgotten => Varied::of(at, len, u64::from(count)),
         };
-        if self.count == 0 {
-            self.shape = Shape::Uniform(len);
-            return;
+        self.shape = Shape::Varied(Box::new(varied));
+    }
+
+    /// Forgets records before `ordinal`, as far as that saves memory. Nothing below it may be asked for any more.
+    ///
+    /// # Panics
+    /// If `ordinal` is above [`count`](RecordIndex::count).
+    pub fn forget_before(&mut self, ordinal: u64) {
+        assert!(ordinal <= self.count, "ordinal {ordinal} is beyond the count {}", self.count);
+        match &mut self.shape {
+            // Costs nothing as it is.
+            Shape::Uniform(_) | Shape::Forgotten => {}
+            Shape::Varied(_) if ordinal == self.count => self.shape = Shape::Forgotten,
+            Shape::Varied(varied) => varied.packed.forget_before_x(ordinal),
         }
-        let mut varied = Box::new(Varied::after_uniform(all, self.count));
-        varied.push_run(len, count, Point { x: self.count, y: self.end });
-        self.shape = Shape::Varied(varied);
+    }
+
+    /// Goes on at another ordinal and offset, further on: nothing before them is known.
+    ///
+    /// # Panics
+    /// If one of them is below the index's end.
+    pub fn skip_to(&mut self, ordinal: u64, offset: u64) {
+        assert!(
+            ordinal >= self.count && offset >= self.end,
+            "ordinal {ordinal} at offset {offset} lies before {} at {}",
+            self.count,
+            self.end
+        );
+        *self = RecordIndex { count: ordinal, end: offset, shape: Shape::Forgotten };
     }
 
     /// Offset of the record's first byte; the end for the ordinal after the last.
@@ -156,6 +191,7 @@ impl RecordIndex {
             return self.end;
         }
         match &self.shape {
+            Shape::Forgotten => panic!("record {ordinal} is forgotten: the index begins at {}", self.count),
             Shape::Uniform(len) => ordinal * u64::from(*len),
             Shape::Varied(varied) => {
                 let block = varied.packed.block(varied.packed.find_x(ordinal));
@@ -179,6 +215,7 @@ impl RecordIndex {
             return Located { ordinal: self.count, start: self.end, is_boundary: true };
         }
         let (ordinal, start) = match &self.shape {
+            Shape::Forgotten => panic!("offset {offset} is forgotten: the index begins at {}", self.end),
             Shape::Uniform(len) => {
                 let ordinal = offset / u64::from(*len);
                 (ordinal, ordinal * u64::from(*len))
@@ -212,6 +249,10 @@ impl RecordIndex {
         let left = self.count - ordinal;
         let (varied, run_len) = match &self.shape {
             Shape::Uniform(len) => (None, *len),
+            Shape::Forgotten => {
+                assert!(left == 0, "record {ordinal} is forgotten: the index begins at {}", self.count);
+                (None, 0)
+            }
             Shape::Varied(varied) => (Some(&**varied), 0),
         };
         let empty = BlockLengths::new(&[]);
@@ -228,7 +269,7 @@ impl RecordIndex {
     /// Bytes it occupies, itself and unused capacity included.
     pub fn memory_bytes(&self) -> usize {
         let heap = match &self.shape {
-            Shape::Uniform(_) => 0,
+            Shape::Uniform(_) | Shape::Forgotten => 0,
             Shape::Varied(varied) => size_of::<Varied>() + varied.packed.heap_bytes(),
         };
         size_of::<RecordIndex>() + heap
@@ -236,15 +277,15 @@ impl RecordIndex {
 }
 
 impl Varied {
-    /// `count` records of `len` bytes, and room for others.
-    fn after_uniform(len: u32, count: u64) -> Varied {
+    /// `count` records of `len` bytes that start at `at`, and room for others.
+    fn of(at: Point, len: u32, count: u64) -> Varied {
         let is_run = count >= u64::from(RUN_MIN);
-        let packed = Packed::new(Point { x: 0, y: 0 }, is_run);
+        let packed = Packed::new(at, is_run);
         let mut varied = Varied { packed, last: len, open: 0, in_run: false, all_equal: true };
         varied.begin_items(len, is_run);
         if !is_run {
             // Equal lengths in a block of steps do not look at where they are.
-            (1..count).for_each(|_| varied.push(len, Point { x: 0, y: 0 }));
+            (1..count).for_each(|_| varied.push(len, at));
         }
         varied
     }

@@ -23,7 +23,7 @@
 //! chunks stays short.
 //!
 //! Invariants: there is always an open block, and it is in the tail; chunks know absolute starts, so whole
-//! chunks can be dropped at the front without touching the others (what trimming will need).
+//! chunks can be dropped at the front without touching the others ([`Packed::forget_before_x`]).
 
 /// Bytes of the first chunks, marks included: small, so that the slack of a young sequence is.
 const CHUNK_BYTES_MIN: usize = 512;
@@ -220,6 +220,21 @@ impl Packed {
             return Some(At { block: at.block + 1, ..at });
         }
         (at.chunk < self.sealed().len()).then(|| At { chunk: at.chunk + 1, block: 0 })
+    }
+
+    /// Forgets whole chunks that hold no block which covers `x` or comes after it. Searches before what is left find its first
+    /// block.
+    pub(super) fn forget_before_x(&mut self, x: u64) {
+        let Some(rest) = &mut self.rest else { return };
+        let first_of_next =
+            |chunk: usize| rest.sealed.get(chunk + 1).map_or(self.first.x, |next| next.first.x);
+        let gone = (0..rest.sealed.len()).take_while(|chunk| first_of_next(*chunk) <= x).count();
+        rest.sealed.drain(..gone);
+    }
+
+    /// Where the first block that is left starts.
+    pub(super) fn first(&self) -> Point {
+        self.view(0).first
     }
 
     /// Heap bytes, unused capacity included.

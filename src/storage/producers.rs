@@ -18,6 +18,7 @@ use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::protocol::producer::ProducerState;
+use crate::storage::event::{ProducerRun, ProducerRuns};
 use crate::storage::packed::{Packed, Point};
 use crate::storage::varint;
 
@@ -105,6 +106,23 @@ impl Producers {
     /// if the append starts before the end of the producer's last one.
     pub fn record(&mut self, id: &[u8], epoch: u64, seq: u64, start_ordinal: u64, records: u64) {
         let run = Run { first_seq: seq, first_ordinal: start_ordinal, records, appends: 1 };
+        self.record_run(id, epoch, run);
+    }
+
+    /// Records appends as settling wrote them down: `record` for each of them.
+    ///
+    /// # Panics
+    /// Like [`Producers::record`].
+    pub fn record_runs(&mut self, runs: &ProducerRuns<'_>) {
+        let mut first_seq = runs.first_seq;
+        for ProducerRun { first_ordinal, records, appends } in runs.runs.iter().copied() {
+            let run = Run { first_seq, first_ordinal, records, appends };
+            self.record_run(runs.id, runs.epoch, run);
+            first_seq += appends;
+        }
+    }
+
+    fn record_run(&mut self, id: &[u8], epoch: u64, run: Run) {
         let known = self.0.get_or_insert_default();
         let hash = xxh3_64(id);
         let Some(entry) = known.entries.find_mut(hash, |entry| *entry.id == *id) else {
@@ -149,7 +167,7 @@ impl Producers {
 }
 
 impl Entry {
-    /// Adds an append, given as a run of its own, of the present epoch.
+    /// Adds appends of the present epoch.
     fn record(&mut self, next: Run) {
         let open = &mut self.open;
         assert!(
@@ -165,7 +183,7 @@ impl Entry {
             open.end_ordinal()
         );
         if next.records == open.records && next.first_ordinal == open.end_ordinal() {
-            open.appends += 1;
+            open.appends += next.appends;
             return;
         }
         match &mut self.history {

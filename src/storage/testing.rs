@@ -7,7 +7,10 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use super::event::{Appended, Event, Lengths, Part, Payload, Place, Producer, StreamCreated};
+use super::event::{
+    Appended, Event, Lengths, Part, Payload, Place, Producer, ProducerRun, ProducerRuns, SnapshotPublished,
+    StreamCreated,
+};
 
 /// Owned form of `event::Event`.
 #[derive(Clone, Debug)]
@@ -26,6 +29,14 @@ pub enum Owned {
     BucketDeleted(Vec<u8>, u64),
     /// A part of a large payload: lineage, bytes.
     Chunk(u64, usize),
+    /// Attributes are replaced.
+    AttributesSet(u64, Vec<u8>),
+    /// A snapshot: lineage, offset, record; content type; parts.
+    Snapshot((u64, u64, u64), Vec<u8>, Vec<Part>),
+    /// What lies before an offset is gone: lineage, offset, record.
+    Retained(u64, u64, u64),
+    /// Appends of a producer: lineage, epoch, first sequence; id; runs.
+    Runs((u64, u64, u64), Vec<u8>, Vec<ProducerRun>),
 }
 
 /// Owned form of `event::StreamCreated`.
@@ -84,6 +95,29 @@ impl Owned {
                 Event::BucketDeleted { bucket, generation: *generation }
             }
             Owned::Chunk(..) => return None,
+            Owned::AttributesSet(lineage, attributes) => {
+                Event::AttributesSet { lineage: *lineage, attributes }
+            }
+            Owned::Snapshot((lineage, offset, record), content_type, parts) => {
+                Event::SnapshotPublished(SnapshotPublished {
+                    lineage: *lineage,
+                    offset: *offset,
+                    record: *record,
+                    content_type,
+                    digest: [*offset as u8; 32],
+                    parts,
+                })
+            }
+            Owned::Retained(lineage, offset, record) => {
+                Event::Retained { lineage: *lineage, offset: *offset, record: *record }
+            }
+            Owned::Runs((lineage, epoch, first_seq), id, runs) => Event::ProducerRuns(ProducerRuns {
+                lineage: *lineage,
+                id,
+                epoch: *epoch,
+                first_seq: *first_seq,
+                runs,
+            }),
         })
     }
 
@@ -227,6 +261,18 @@ fn any_append() -> impl Strategy<Value = Append> {
         })
 }
 
+fn any_runs() -> impl Strategy<Value = Vec<ProducerRun>> {
+    vec((0..1u64 << 20, 0..500u64, 1..2000u64), 0..20).prop_map(|runs| {
+        let mut end = 0;
+        let run = |(gap, records, appends)| {
+            let run = ProducerRun { first_ordinal: end + gap, records, appends };
+            end = run.first_ordinal + records * appends;
+            run
+        };
+        runs.into_iter().map(run).collect()
+    })
+}
+
 /// Any event or chunk.
 pub fn any_owned() -> impl Strategy<Value = Owned> {
     prop_oneof![
@@ -237,6 +283,13 @@ pub fn any_owned() -> impl Strategy<Value = Owned> {
         1 => (any_bytes(64), any_number()).prop_map(|(bucket, number)| Owned::BucketCreated(bucket, number)),
         1 => (any_bytes(64), any_number()).prop_map(|(bucket, number)| Owned::BucketDeleted(bucket, number)),
         1 => (any_number(), 0..100_000usize).prop_map(|(lineage, bytes)| Owned::Chunk(lineage, bytes)),
+        1 => (any_number(), any_bytes(200)).prop_map(|(lineage, bytes)| Owned::AttributesSet(lineage, bytes)),
+        1 => ((any_number(), any_number(), any_number()), any_bytes(40), vec(any_part(), 0..5))
+            .prop_map(|(numbers, content_type, parts)| Owned::Snapshot(numbers, content_type, parts)),
+        1 => (any_number(), any_number(), any_number())
+            .prop_map(|(lineage, offset, record)| Owned::Retained(lineage, offset, record)),
+        1 => ((any_number(), any_number(), 0..1u64 << 40), any_bytes(30), any_runs())
+            .prop_map(|(numbers, id, runs)| Owned::Runs(numbers, id, runs)),
     ]
 }
 

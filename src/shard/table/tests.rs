@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::protocol::producer::ProducerState;
-use crate::storage::event::{Lengths, Place, Producer};
+use crate::storage::event::{Lengths, Part, Place, Producer, ProducerRun, ProducerRuns, SnapshotPublished};
 
 fn created<'a>(lineage: u64, key: &'a str, content_type: &'a str) -> StreamCreated<'a> {
     StreamCreated {
@@ -90,6 +90,89 @@ fn what_is_applied_is_staged_at_once_and_durable_when_published() {
         assert_eq!((stream.durable, stream.last_write_ms), (durable, last_write_ms), "up to {ticket}");
         assert_eq!(stream.staged, end(11, 2, true));
         assert_eq!((stream.created_ticket, stream.last_ticket), (1, 3));
+    }
+}
+
+fn retain(table: &mut Table, id: StreamId, offset: u64, record: u64, ticket: u64) {
+    let event = Event::Retained { lineage: id.lineage, offset, record };
+    table.apply(&event, at(ticket), Target::Known(id));
+}
+
+#[test]
+fn what_retention_takes_is_there_until_it_is_durable() {
+    let mut table = Table::default();
+    let id = create(&mut table, 7, "b/s", 1);
+    (0..200).for_each(|number| append(&mut table, id, 5 + number % 2, 1));
+    publish(&mut table, 1);
+    table.get_mut(id).expect("it exists").rare_mut().readers = vec![3];
+    retain(&mut table, id, 550, 100, 2);
+    let firsts = |table: &Table| table.get(id).expect("it exists").firsts();
+    let (none, first) = (Start::default(), Start { bytes: 550, records: 100 });
+    assert_eq!((firsts(&table).staged, firsts(&table).durable), (first, none));
+    assert_eq!(table.get(id).expect("it exists").offset_of(50), 275);
+    assert_eq!(table.records(), 200);
+    assert_eq!(publish(&mut table, 2), [Published::Wake(id)], "a reader that stands before it ends");
+    assert_eq!((firsts(&table).durable, table.records()), (first, 100));
+    let stream = table.get(id).expect("it exists");
+    assert_eq!((stream.offset_of(50), stream.offset_of(100), stream.offset_of(101)), (550, 550, 555));
+    // A rewrite of the log repeats what is known.
+    retain(&mut table, id, 275, 50, 3);
+    publish(&mut table, 3);
+    assert_eq!(firsts(&table).durable, first);
+    retain(&mut table, id, 1100, 200, 4);
+    append(&mut table, id, 9, 5);
+    publish(&mut table, 5);
+    let stream = table.get(id).expect("it exists");
+    assert_eq!((stream.durable, stream.offset_of(201)), (end(1109, 201, false), 1109));
+    delete(&mut table, id, 6);
+    publish(&mut table, 6);
+    assert_eq!(table.records(), 0);
+}
+
+#[test]
+fn a_rewritten_log_goes_on_behind_what_it_dropped() {
+    let mut table = Table::recovering();
+    let id = create(&mut table, 7, "b/s", 1);
+    retain(&mut table, id, 500, 100, 1);
+    let runs = [ProducerRun { first_ordinal: 40, records: 2, appends: 30 }];
+    let producer = ProducerRuns { lineage: 7, id: b"p", epoch: 3, first_seq: 5, runs: &runs };
+    table.apply(&Event::ProducerRuns(producer), at(1), Target::ByLineage);
+    append(&mut table, id, 7, 1);
+    let claim = Producer { id: b"p", epoch: 3, seq: 35 };
+    let next = Appended { producer: Some(claim), ..appended(7, 507, Lengths::Uniform { len: 4, count: 2 }) };
+    table.apply(&Event::Appended(next), at(2), Target::ByLineage);
+    table.recovered();
+    let stream = table.get(id).expect("it exists");
+    assert_eq!((stream.durable, stream.first()), (end(515, 103, false), Start { bytes: 500, records: 100 }));
+    assert_eq!(stream.producers.range(b"p", 3, 6), Some((42, 2)));
+    assert_eq!(stream.producers.range(b"p", 3, 35), Some((101, 2)));
+    assert_eq!(table.records(), 3);
+}
+
+#[test]
+fn attributes_and_snapshots_show_when_they_are_durable() {
+    let mut table = Table::default();
+    let id = create(&mut table, 7, "b/s", 1);
+    publish(&mut table, 1);
+    table.apply(&Event::AttributesSet { lineage: 7, attributes: b"{}" }, at(2), Target::Known(id));
+    let parts = [Part { place: Place::default(), len: 3 }];
+    let published = SnapshotPublished {
+        lineage: 7,
+        offset: 0,
+        record: 0,
+        content_type: b"text/plain",
+        digest: [1; 32],
+        parts: &parts,
+    };
+    table.apply(&Event::SnapshotPublished(published), at(3), Target::Known(id));
+    // (published up to, attributes staged and durable, whether a snapshot is staged and durable)
+    for (ticket, durable, has_snapshot) in [(1, "", false), (2, "{}", false), (3, "{}", true)] {
+        publish(&mut table, ticket);
+        let stream = table.get(id).expect("it exists");
+        let Views { staged, durable: seen } = stream.attributes();
+        assert_eq!((staged, seen), (&b"{}"[..], durable.as_bytes()), "up to {ticket}");
+        let snapshot = stream.snapshot();
+        assert_eq!((snapshot.staged.is_some(), snapshot.durable.is_some()), (true, has_snapshot));
     }
 }
 

@@ -99,6 +99,7 @@ proptest! {
         start in prop_oneof![Just(0u64), 0u64..1 << 40],
         nexts in prop::collection::vec(next(), 0..150),
         ranges in prop::collection::vec(any::<(prop::sample::Index, prop::sample::Index)>(), 20),
+        forgotten in prop::option::of(any::<prop::sample::Index>()),
     ) {
         let extents = laid_out(start, &nexts);
         let mut index = ExtentIndex::new();
@@ -108,19 +109,51 @@ proptest! {
         let end = extents.last().map_or(0, |(start, extent)| start + u64::from(extent.len));
         prop_assert_eq!(index.end(), end);
         prop_assert_eq!(index.start(), extents.first().map_or(0, |(start, _)| *start));
+        // What lies before the forgotten part is never asked for.
+        if let Some(forgotten) = forgotten {
+            let before = bounds_before(&extents, forgotten);
+            index.forget_before(before);
+            prop_assert!(index.start() <= before);
+            prop_assert_eq!(index.end(), end);
+        }
         let mut bounds: Vec<u64> = extents.iter().map(|(start, _)| *start).collect();
         bounds.push(end);
         for (from, to) in ranges {
             // Ranges that start and end at, before and after bounds.
             for nudge in [0, 1] {
                 let from = bounds[from.index(bounds.len())].saturating_sub(nudge).max(index.start());
-                let to = (bounds[to.index(bounds.len())] + nudge).min(end);
+                let to = (bounds[to.index(bounds.len())] + nudge).min(end).max(index.start());
                 let (from, to) = (from.min(to), from.max(to));
                 let pieces: Vec<_> = index.pieces(from, to).map(flat).collect();
                 prop_assert_eq!(joined(pieces), bytes_of(&extents, from, to), "bytes {} to {}", from, to);
             }
         }
     }
+}
+
+/// A place somewhere in an extent, or the end.
+fn bounds_before(extents: &[(u64, Extent)], index: prop::sample::Index) -> u64 {
+    let end = extents.last().map_or(0, |(start, extent)| start + u64::from(extent.len));
+    let bound = extents.get(index.index(extents.len() + 1)).map_or(end, |(start, _)| *start);
+    (bound + 1).min(end)
+}
+
+#[test]
+fn forgetting_gives_memory_back_and_goes_on() {
+    let mut index = ExtentIndex::new();
+    for at in 0..100_000 {
+        index.push(256 * at, 256, Place { position: 8192 + 300 * at as u32, ..HERE });
+    }
+    let before = index.memory_bytes();
+    index.forget_before(256 * 90_000 + 7);
+    assert!(index.memory_bytes() < before / 5, "{} of {before} bytes are left", index.memory_bytes());
+    let piece = index.pieces(256 * 90_000 + 7, 256 * 90_000 + 9).next().expect("a piece");
+    assert_eq!((piece.place.position, piece.from, piece.len), (8192 + 300 * 90_000, 7, 2));
+    index.forget_before(256 * 200_000);
+    assert_eq!((index.start(), index.end()), (256 * 200_000, 256 * 200_000));
+    index.push(256 * 200_000, 10, HERE);
+    assert_eq!(index.pieces(256 * 200_000, 256 * 200_000 + 10).count(), 1);
+    assert_eq!(index.memory_bytes(), size_of::<ExtentIndex>());
 }
 
 const HERE: Place = Place { segment: 1, position: 8192, back: 48 };

@@ -267,7 +267,7 @@ fn records_that_make_no_sense_are_refused() {
         (&plain, 2, FooterProblem::Count { expected: 2, found: 1 }),
         (&[130, 16, 5, 0], 1, FooterProblem::Record(DecodeError::UnknownKind(130))),
         (&[131, 0, 0, 1, 1], 1, FooterProblem::Record(DecodeError::UnknownKind(131))),
-        (&[9, 0, 0, 0], 1, FooterProblem::Record(DecodeError::UnknownKind(9))),
+        (&[12, 0, 0, 0], 1, FooterProblem::Record(DecodeError::UnknownKind(12))),
         (&[2, 16, 5, 3, 1, 0], 1, FooterProblem::Record(DecodeError::Cut)),
         (&[2, 16, 5, 3, 1, 0, 0], 1, FooterProblem::Record(DecodeError::TooLong)),
         (&[2, 16, 0, 2, 1, 0], 1, FooterProblem::Record(DecodeError::Lengths)),

@@ -52,6 +52,18 @@ fn push() -> impl Strategy<Value = Push> {
     ]
 }
 
+#[test]
+fn forgetting_gives_memory_back() {
+    let mut index = RecordIndex::new();
+    (0..1_000_000u32).for_each(|at| index.push(200 + at % 100));
+    let before = index.memory_bytes();
+    index.forget_before(900_000);
+    let after = index.memory_bytes();
+    assert!(after < before / 8, "{after} of {before} bytes are left for a tenth of the records");
+    index.forget_before(1_000_000);
+    assert_eq!(index.memory_bytes(), size_of::<RecordIndex>());
+}
+
 /// Every question, at every record and at both sides of every boundary.
 fn assert_same(index: &RecordIndex, model: &[u32]) {
     assert_eq!(index.count(), model.len() as u64, "count");
@@ -74,6 +86,50 @@ fn assert_same(index: &RecordIndex, model: &[u32]) {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn what_is_left_answers_as_before(
+        pushes in prop::collection::vec(push(), 1..60),
+        more in prop::collection::vec(push(), 0..20),
+        from in any::<prop::sample::Index>(),
+        skipped in prop::option::of((0u64..1 << 40, 0u64..1 << 40)),
+    ) {
+        let (mut index, mut model) = (RecordIndex::new(), Vec::new());
+        pushes.iter().for_each(|push| push.apply(&mut index, &mut model));
+        let mut whole = RecordIndex::new();
+        model.iter().for_each(|len| whole.push(*len));
+        let mut first = from.index(model.len() + 1) as u64;
+        let mut base = Point { x: 0, y: 0 };
+        match skipped {
+            None => index.forget_before(first),
+            Some((ordinals, bytes)) => {
+                base = Point { x: index.count() + ordinals, y: index.end() + bytes };
+                index.skip_to(base.x, base.y);
+                (whole, first) = (RecordIndex::new(), 0);
+                prop_assert_eq!(index.offset_of(base.x), base.y);
+                prop_assert_eq!(index.lengths_from(base.x).count(), 0);
+            }
+        }
+        let mut lengths = Vec::new();
+        for push in &more {
+            push.apply(&mut index, &mut lengths);
+            push.apply(&mut whole, &mut Vec::new());
+        }
+        prop_assert_eq!((index.count(), index.end()), (base.x + whole.count(), base.y + whole.end()));
+        prop_assert!(index.lengths_from(base.x + first).eq(whole.lengths_from(first)));
+        for ordinal in first..=whole.count() {
+            let offset = whole.offset_of(ordinal);
+            prop_assert_eq!(index.offset_of(base.x + ordinal), base.y + offset);
+            let expected = whole.locate(offset);
+            let located = index.locate(base.y + offset);
+            let expected = Located { ordinal: base.x + expected.ordinal, start: base.y + expected.start, ..expected };
+            prop_assert_eq!(located, expected);
+            if ordinal < whole.count() {
+                let located = index.locate(base.y + whole.offset_of(ordinal + 1) - 1);
+                prop_assert_eq!((located.ordinal, located.start), (base.x + ordinal, base.y + offset));
+            }
+        }
+    }
 
     #[test]
     fn it_answers_like_the_list(

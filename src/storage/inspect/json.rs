@@ -6,8 +6,11 @@ use std::io::{self, Write};
 use serde_json::{Map, Value, json};
 
 use super::super::codec::Entry;
-use super::super::event::{Appended, Event, Lengths, Part, Payload, StreamCreated};
+use super::super::event::{
+    Appended, Event, Lengths, Part, Payload, ProducerRuns, SnapshotPublished, StreamCreated,
+};
 use super::super::format::Kind;
+use super::streams::digest_text;
 use super::{Row, SegmentEnd, Severity, Stream, Tail};
 
 /// Writes a row as one line of JSON.
@@ -103,6 +106,14 @@ fn entry_fields(entry: &Entry<'_>) -> Map<String, Value> {
         Entry::Event(Event::Renewed { lineage, used_ms }) => {
             json!({"kind": Kind::Renewed.name(), "lineage": lineage, "used_ms": used_ms})
         }
+        Entry::Event(Event::AttributesSet { lineage, attributes }) => {
+            json!({"kind": Kind::AttributesSet.name(), "lineage": lineage, "attributes": text(attributes)})
+        }
+        Entry::Event(Event::SnapshotPublished(snapshot)) => snapshot_fields(snapshot),
+        Entry::Event(Event::Retained { lineage, offset, record }) => {
+            json!({"kind": Kind::Retained.name(), "lineage": lineage, "offset": offset, "record": record})
+        }
+        Entry::Event(Event::ProducerRuns(producer)) => producer_fields(producer),
         Entry::Event(Event::BucketCreated { bucket, generation }) => {
             json!({"kind": Kind::BucketCreated.name(), "bucket": text(bucket), "generation": generation})
         }
@@ -126,6 +137,31 @@ fn created_fields(created: &StreamCreated<'_>) -> Value {
     })
 }
 
+fn snapshot_fields(snapshot: &SnapshotPublished<'_>) -> Value {
+    json!({
+        "kind": Kind::SnapshotPublished.name(), "lineage": snapshot.lineage, "offset": snapshot.offset,
+        "record": snapshot.record, "content_type": text(snapshot.content_type),
+        "digest": digest_text(&snapshot.digest), "parts": parts_fields(snapshot.parts),
+    })
+}
+
+fn producer_fields(producer: &ProducerRuns<'_>) -> Value {
+    let runs: Value = producer
+        .runs
+        .iter()
+        .map(|run| json!({"record": run.first_ordinal, "records": run.records, "appends": run.appends}))
+        .collect();
+    json!({
+        "kind": Kind::ProducerRuns.name(), "lineage": producer.lineage, "id": text(producer.id),
+        "epoch": producer.epoch, "seq": producer.first_seq, "runs": runs,
+    })
+}
+
+fn parts_fields(parts: &[Part]) -> Value {
+    let one = |Part { place, len }: &Part| json!({"segment": place.segment, "position": place.position, "bytes": len});
+    parts.iter().map(one).collect()
+}
+
 fn appended_fields(append: &Appended<'_>) -> Value {
     let lengths = match append.lengths {
         Lengths::Uniform { len, count } => json!({"len": len, "count": count}),
@@ -133,12 +169,7 @@ fn appended_fields(append: &Appended<'_>) -> Value {
     };
     let parts = match append.payload {
         Payload::Here(_) => Value::Null,
-        Payload::Parts(parts) => parts
-            .iter()
-            .map(|Part { place, len }| {
-                json!({"segment": place.segment, "position": place.position, "bytes": len})
-            })
-            .collect(),
+        Payload::Parts(parts) => parts_fields(parts),
     };
     json!({
         "kind": Kind::Appended.name(), "lineage": append.lineage, "start": append.start, "lengths": lengths,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::super::codec::Entry;
-use super::super::event::{Appended, Event, EventContext, Part, Payload, StreamCreated};
+use super::super::event::{Appended, Event, EventContext, Part, Payload, ProducerRuns, StreamCreated};
 
 /// One life of a stream.
 #[derive(Clone, Debug)]
@@ -55,10 +55,11 @@ impl Streams {
                 Some(_) => Some(format!("deletes stream {lineage} twice")),
                 None => Some(format!("deletes stream {lineage}, which was never created")),
             },
-            Event::Renewed { lineage, .. } => match self.by_lineage.get(lineage) {
-                Some(stream) if !stream.deleted => None,
-                _ => Some(format!("renews stream {lineage}, which does not exist")),
-            },
+            Event::Renewed { lineage, .. } => self.expect(*lineage, "renews"),
+            Event::AttributesSet { lineage, .. } => self.expect(*lineage, "sets the attributes of"),
+            Event::SnapshotPublished(snapshot) => self.expect(snapshot.lineage, "publishes a snapshot of"),
+            Event::Retained { lineage, offset, record } => self.retain(*lineage, *offset, *record),
+            Event::ProducerRuns(runs) => self.produce(runs),
             Event::BucketCreated { bucket, generation } => {
                 let before = self.buckets.insert(bucket.to_vec(), *generation);
                 before.map(|_| format!("creates bucket {} twice", show(bucket)))
@@ -115,6 +116,32 @@ impl Streams {
         problem
     }
 
+    /// What is wrong with an event about a stream that must exist.
+    fn expect(&self, lineage: u64, does: &str) -> Option<String> {
+        match self.by_lineage.get(&lineage) {
+            Some(stream) if !stream.deleted => None,
+            _ => Some(format!("{does} stream {lineage}, which does not exist")),
+        }
+    }
+
+    fn retain(&mut self, lineage: u64, offset: u64, record: u64) -> Option<String> {
+        if let Some(stream) = self.by_lineage.get_mut(&lineage)
+            && stream.bytes < offset
+        {
+            (stream.bytes, stream.records) = (offset, record);
+        }
+        self.expect(lineage, "trims")
+    }
+
+    fn produce(&mut self, runs: &ProducerRuns<'_>) -> Option<String> {
+        let appends: u64 = runs.runs.iter().map(|run| run.appends).sum();
+        if let Some(stream) = self.by_lineage.get_mut(&runs.lineage) {
+            let state = (runs.epoch, (runs.first_seq + appends).saturating_sub(1));
+            stream.producers.insert(runs.id.to_vec(), state);
+        }
+        self.expect(runs.lineage, "names a producer of")
+    }
+
     /// The streams, by key, each life of a key after the one before.
     pub(super) fn into_sorted(self) -> Vec<Stream> {
         let mut streams: Vec<Stream> = self.by_lineage.into_values().collect();
@@ -153,7 +180,12 @@ pub fn lineage_of(entry: &Entry<'_>) -> Option<u64> {
         Entry::Event(event) => match event {
             Event::StreamCreated(created) => Some(created.lineage),
             Event::Appended(append) => Some(append.lineage),
-            Event::StreamDeleted { lineage } | Event::Renewed { lineage, .. } => Some(*lineage),
+            Event::StreamDeleted { lineage }
+            | Event::Renewed { lineage, .. }
+            | Event::AttributesSet { lineage, .. }
+            | Event::Retained { lineage, .. } => Some(*lineage),
+            Event::SnapshotPublished(snapshot) => Some(snapshot.lineage),
+            Event::ProducerRuns(runs) => Some(runs.lineage),
             Event::BucketCreated { .. } | Event::BucketDeleted { .. } => None,
         },
     }
@@ -163,6 +195,7 @@ pub fn lineage_of(entry: &Entry<'_>) -> Option<u64> {
 pub(super) fn parts<'a>(event: &Event<'a>) -> &'a [Part] {
     match event {
         Event::Appended(Appended { payload: Payload::Parts(parts), .. }) => parts,
+        Event::SnapshotPublished(snapshot) => snapshot.parts,
         _ => &[],
     }
 }
@@ -173,6 +206,11 @@ pub(super) fn record_count(entry: &Entry<'_>) -> u64 {
         Entry::Event(Event::Appended(append)) => append.lengths.count(),
         _ => 0,
     }
+}
+
+/// A digest as clients see it: lower-case hexadecimal.
+pub(super) fn digest_text(digest: &[u8; 32]) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Bytes for people: text as it is, anything else escaped.

@@ -3,9 +3,11 @@
 use std::io::{self, Write};
 
 use super::super::codec::Entry;
-use super::super::event::{Appended, Event, Lengths, Payload, StreamCreated};
+use super::super::event::{
+    Appended, Event, Lengths, Payload, ProducerRuns, SnapshotPublished, StreamCreated,
+};
 use super::super::format::{FORMAT_VERSION, Kind, SegmentHeader};
-use super::streams::show;
+use super::streams::{digest_text, show};
 use super::{Row, SegmentEnd, Severity, Stream, Tail};
 use crate::protocol::time::write_rfc3339;
 
@@ -126,6 +128,35 @@ fn write_event(out: &mut dyn Write, event: &Event<'_>) -> io::Result<()> {
         Event::StreamDeleted { lineage } => write!(out, "{} lineage {lineage}", Kind::StreamDeleted.name()),
         Event::Renewed { lineage, used_ms } => {
             write!(out, "{} lineage {lineage}, used {}", Kind::Renewed.name(), time(*used_ms))
+        }
+        Event::AttributesSet { lineage, attributes } => {
+            write!(out, "{} lineage {lineage} {}", Kind::AttributesSet.name(), show(attributes))
+        }
+        Event::SnapshotPublished(snapshot) => {
+            let SnapshotPublished { lineage, offset, record, parts, .. } = snapshot;
+            let bytes: u64 = parts.iter().map(|part| u64::from(part.len)).sum();
+            write!(
+                out,
+                "{} lineage {lineage}, offset {offset}, record {record}, {bytes} bytes {} in {} parts, digest {}",
+                Kind::SnapshotPublished.name(),
+                show(snapshot.content_type),
+                parts.len(),
+                digest_text(&snapshot.digest)
+            )
+        }
+        Event::Retained { lineage, offset, record } => {
+            write!(out, "{} lineage {lineage}, offset {offset}, record {record}", Kind::Retained.name())
+        }
+        Event::ProducerRuns(producer) => {
+            let ProducerRuns { lineage, id, epoch, first_seq, runs } = producer;
+            let appends: u64 = runs.iter().map(|run| run.appends).sum();
+            write!(
+                out,
+                "{} lineage {lineage}, {} epoch {epoch}, seq {first_seq}, {appends} appends in {} runs",
+                Kind::ProducerRuns.name(),
+                show(id),
+                runs.len()
+            )
         }
         Event::BucketCreated { bucket, generation } => {
             write!(out, "{} {} generation {generation}", Kind::BucketCreated.name(), show(bucket))
