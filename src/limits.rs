@@ -121,6 +121,11 @@ pub const READ_PAGE_BYTES_MIN: u64 = 4096;
 pub const READ_PAGE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Bytes of stream data in one SSE data event, before encoding.
 pub const SSE_EVENT_BYTES_MAX: usize = 256 * 1024;
+/// Envelopes that an SSE reader is sent at a time: each has a control event, which may be far larger than its record.
+pub const SSE_ENVELOPES_MAX: u64 = 1024;
+/// Bytes of stream data that a page of envelopes (`record_view=envelope`) is reckoned to hold per record, at least: tiny
+/// records, which their envelopes outweigh, get smaller pages.
+pub const ENVELOPE_RECORD_BYTES_MIN: u64 = 32;
 /// How long a long-poll waits (`--long-poll-timeout-ms`).
 pub const LONG_POLL_TIMEOUT_MS_DEFAULT: u64 = 25_000;
 /// How long an SSE connection lives (`--sse-max-ms`).

@@ -4,7 +4,8 @@
 use crate::http::cors;
 use crate::http::{Answer, Head, Known, Status, Terms};
 use crate::protocol::errors::{Code, Problem};
-use crate::shard::stream::End;
+use crate::protocol::records;
+use crate::shard::stream::{End, Stream};
 
 use super::Api;
 
@@ -15,6 +16,8 @@ pub struct Manner {
     terms: Terms,
     has_origin: bool,
     reads: bool,
+    /// Whether the answer is about a stream with record coordinates.
+    has_records: bool,
 }
 
 impl Manner {
@@ -23,7 +26,12 @@ impl Manner {
         let mut terms = head.terms();
         terms.keep_alive &= !stopping;
         let reads = matches!(head.method, crate::http::Method::Get | crate::http::Method::Head);
-        Self { terms, has_origin: head.has(Known::Origin), reads }
+        Self { terms, has_origin: head.has(Known::Origin), reads, has_records: false }
+    }
+
+    /// The manner of answers about this stream: they name the extensions that are active there.
+    pub fn about(self, stream: &Stream) -> Self {
+        Self { has_records: stream.is_json(), ..self }
     }
 }
 
@@ -34,6 +42,9 @@ impl Api {
         // Reads may be cached and then served to a page of any origin; other answers concern their requester alone.
         if manner.reads || manner.has_origin {
             answer.lines(cors::EXPOSE);
+        }
+        if manner.has_records {
+            answer.lines(records::EXTENSIONS_LINE);
         }
         answer
     }
@@ -51,6 +62,9 @@ impl Api {
         problem: &Problem,
         headers: impl FnOnce(&mut Answer<'_>),
     ) {
+        // Nothing is active on a stream that went meanwhile.
+        let has_records = manner.has_records && problem.code != Code::StreamNotFound;
+        let manner = Manner { has_records, ..manner };
         let mut answer = self.answer(out, Status::of(problem.status()), manner);
         headers(&mut answer);
         answer.problem(problem);
@@ -78,6 +92,25 @@ pub fn end_headers(answer: &mut Answer<'_>, lineage: u64, end: End) {
     if end.closed {
         answer.lines("Stream-Closed: true\r\n");
     }
+}
+
+/// Adds the range of records that an operation made or shows (extension 6.3, 6.7).
+pub fn record_range(answer: &mut Answer<'_>, start: u64, next: u64) {
+    answer.header_u64("Stream-Record-Start", start).header_u64("Stream-Record-Next", next);
+}
+
+/// Adds the headers that say which records of a stream can be read (extension 6.5); none to a byte stream.
+pub fn retained_records(answer: &mut Answer<'_>, stream: &Stream) {
+    if stream.is_json() {
+        answer.header_u64("Stream-Record-First", stream.first().records);
+        answer.header_u64("Stream-Record-Next", stream.durable.records);
+    }
+}
+
+/// Adds the headers by which a reader of what is no longer retained goes on (decision 10).
+pub fn retained_headers(answer: &mut Answer<'_>, stream: &Stream) {
+    answer.token("Stream-Next-Offset", stream.lineage, stream.first().bytes);
+    retained_records(answer, stream);
 }
 
 /// The problem of a stream that is not there.

@@ -4,7 +4,7 @@
 //! about staged state, it leaves when that state is durable.
 
 use crate::http::service::Step;
-use crate::http::{Answer, Known, Status};
+use crate::http::{Known, Status};
 use crate::protocol::errors::{Code, Problem};
 use crate::protocol::json::{self, AllowEmpty};
 use crate::protocol::producer::{self, Verdict};
@@ -16,7 +16,7 @@ use crate::storage::codec::varint_bytes;
 use crate::storage::event::{Appended, Lengths, Payload, Producer};
 use crate::storage::log::{Class, Room};
 
-use super::answer::{Manner, end_headers};
+use super::answer::{Manner, end_headers, record_range};
 use super::large::{self, LargeAppend};
 use super::{Api, Named, Request, Step404, too_large};
 use crate::http::service::Wait;
@@ -234,6 +234,7 @@ impl Api {
             Found::Missing => return self.answer_404(request, named, out, Step404(None)),
             Found::Going(ticket) => return self.answer_404(request, named, out, Step404(Some(ticket))),
         };
+        let request = &self.about(request, id);
         let max_bytes = self.shard.config.max_body_bytes;
         if request.body.len() as u64 > max_bytes {
             return self.fail(request, out, &too_large(max_bytes));
@@ -380,6 +381,9 @@ impl Api {
             Rejected::ClosedAlready => {
                 let mut answer = self.answer(out, Status::NO_CONTENT, manner);
                 end_headers(&mut answer, id.lineage, end);
+                if stream.is_json() {
+                    record_range(&mut answer, end.records, end.records);
+                }
                 answer.no_body();
             }
         }
@@ -417,9 +421,4 @@ pub fn appended_event<'a>(
         closed: controls.close,
         payload,
     }
-}
-
-/// Adds the range of records that an operation made (extension 6.3).
-pub fn record_range(answer: &mut Answer<'_>, start: u64, next: u64) {
-    answer.header_u64("Stream-Record-Start", start).header_u64("Stream-Record-Next", next);
 }

@@ -96,6 +96,7 @@ impl Api {
             Found::Missing => return self.answer_404(request, named, out, Step404(None)),
             Found::Going(ticket) => return self.answer_404(request, named, out, Step404(Some(ticket))),
         };
+        let request = &self.about(request, id);
         if let Err(problem) = self.batch_preconditions(request) {
             return self.fail(request, out, &problem);
         }

@@ -12,8 +12,8 @@ use crate::shard::table::StreamId;
 use crate::storage::event::{Appended, Payload, StreamCreated};
 use crate::storage::log::{Class, Room};
 
-use super::answer::{BUCKET_NOT_FOUND, Manner, end_headers};
-use super::append::{Canonical, record_range};
+use super::answer::{BUCKET_NOT_FOUND, Manner, end_headers, record_range};
+use super::append::Canonical;
 use super::large::{self, Owned};
 use super::{Api, Named, Request, scheme, too_large};
 
@@ -93,11 +93,16 @@ impl<'a> Wanted<'a> {
 impl Api {
     /// Serves a create.
     pub fn create(&self, request: &Request<'_>, named: Named<'_>, out: &mut Vec<u8>) -> Step {
+        let found = self.shard.find(named.hash, named.address.key);
+        let request = &match found {
+            Found::Live(id) => self.about(request, id),
+            Found::Going(_) | Found::Missing => *request,
+        };
         let wanted = match self.create_preconditions(request, named) {
             Ok(wanted) => wanted,
             Err(problem) => return self.fail(request, out, &problem),
         };
-        match self.shard.find(named.hash, named.address.key) {
+        match found {
             Found::Live(id) => self.confirm(request.manner, id, &wanted, out),
             Found::Going(ticket) => match self.shard.refusal() {
                 None => Step::Again(Wait::Durable(ticket)),
@@ -140,6 +145,7 @@ impl Api {
     fn confirm(&self, manner: Manner, id: StreamId, wanted: &Wanted<'_>, out: &mut Vec<u8>) -> Step {
         let table = self.shard.table.borrow();
         let stream = table.get(id).expect("found above");
+        let manner = manner.about(stream);
         match wanted.matches(stream) {
             Ok(()) => {
                 let mut answer = self.answer(out, Status::OK, manner);
@@ -264,7 +270,7 @@ impl Api {
     fn created(&self, out: &mut Vec<u8>, manner: Manner, id: StreamId, location: &Location) {
         let table = self.shard.table.borrow();
         let stream = table.get(id).expect("made above");
-        let mut answer = self.answer(out, Status::CREATED, manner);
+        let mut answer = self.answer(out, Status::CREATED, manner.about(stream));
         answer.header("Location", &location.0).header("Content-Type", &stream.content_type.bytes);
         end_headers(&mut answer, id.lineage, stream.staged);
         if stream.is_json() {

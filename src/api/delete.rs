@@ -15,6 +15,7 @@ impl Api {
             Found::Missing => return self.answer_404(request, named, out, Step404(None)),
             Found::Going(ticket) => return self.answer_404(request, named, out, Step404(Some(ticket))),
         };
+        let request = &self.about(request, id);
         match self.shard.room(DELETE_META_BYTES, 0, Class::Control) {
             Room::Now => {}
             Room::Later => return Step::Again(Wait::Room),

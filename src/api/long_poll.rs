@@ -1,20 +1,21 @@
-//! `GET {stream}?live=long-poll` (base protocol 5.7; decisions 25, 28): one answer, as soon as there is something to say.
+//! `GET {stream}?live=long-poll` (base protocol 5.7; extension 6.9; decisions 25, 28): one answer, as soon as there is something to say.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::http::Status;
 use crate::http::service::{Fill, Source, Step};
+use crate::http::{Answer, Status};
 use crate::protocol::cursor;
 use crate::protocol::errors::{Code, Problem};
 use crate::protocol::query::ReadQuery;
 use crate::shard::table::StreamId;
 use crate::shard::{self, Attached};
 
-use super::answer::{Manner, STREAM_NOT_FOUND, end_headers};
+use super::answer::{Manner, STREAM_NOT_FOUND, end_headers, retained_headers};
 use super::range;
-use super::read::{Page, View};
+use super::read::{Page, Wanted};
+use super::start::OFFSET_TRIMMED;
 use super::{Api, Request};
 use crate::limits;
 
@@ -23,7 +24,7 @@ struct LongPoll {
     api: Api,
     manner: Manner,
     attached: Attached,
-    from: u64,
+    wanted: Wanted,
     cursor: Option<u64>,
     deadline_ms: u64,
     /// The answer, being read from disk.
@@ -37,7 +38,7 @@ impl Api {
         request: &Request<'_>,
         id: StreamId,
         query: &ReadQuery,
-        from: u64,
+        wanted: Wanted,
         out: &mut Vec<u8>,
     ) -> Step {
         let attached = match self.attach_reader(id) {
@@ -48,7 +49,7 @@ impl Api {
             api: self.clone(),
             manner: request.manner,
             attached,
-            from,
+            wanted,
             cursor: query.cursor,
             deadline_ms: shard::now_ms() + self.shard.config.long_poll_timeout_ms,
             reading: None,
@@ -93,16 +94,22 @@ impl LongPoll {
             api.problem(out, self.manner, &STREAM_NOT_FOUND);
             return Some(());
         };
-        if stream.durable.bytes > self.from {
-            let view = if stream.is_json() { View::Array } else { View::Raw };
-            let mut page = Page::of(id, stream, self.from, api.shard.config.read_page_bytes, view);
+        let from = self.wanted.from.bytes;
+        if from < stream.first().bytes {
+            // Retention went past the reader while it waited.
+            let headers = |answer: &mut Answer<'_>| retained_headers(answer, stream);
+            api.problem_with(out, self.manner, &OFFSET_TRIMMED, headers);
+            return Some(());
+        }
+        if stream.durable.bytes > from {
+            let mut page = Page::of(id, stream, self.wanted, api.shard.config.read_page_bytes);
             page.cursor = Some(api.next_cursor(self.cursor));
             let begin = out.len();
             if api.page_from_memory(self.manner, stream, &page, out) {
                 return Some(());
             }
             out.truncate(begin);
-            let pieces = range::pieces(stream, page.from, page.to);
+            let pieces = range::pieces(stream, from, page.to.bytes);
             let (api, manner) = (api.clone(), self.manner);
             self.reading = Some(Box::pin(async move { api.page_from_disk(manner, page, &pieces).await }));
             return None;
@@ -110,6 +117,7 @@ impl LongPoll {
         if stream.durable.closed || shard::now_ms() >= self.deadline_ms || api.shard.stopping() {
             let mut answer = api.answer(out, Status::NO_CONTENT, self.manner);
             end_headers(&mut answer, id.lineage, stream.durable);
+            self.wanted.empty_headers(&mut answer, stream);
             answer.lines("Stream-Up-To-Date: true\r\nCache-Control: no-store\r\n");
             answer.header_u64("Stream-Cursor", api.next_cursor(self.cursor));
             answer.no_body();

@@ -1,10 +1,10 @@
-//! `HEAD {stream}` (base protocol 5.5): what is durable of a stream, without its data. Renews nothing.
+//! `HEAD {stream}` (base protocol 5.5; extension 6.5): what is durable of a stream, without its data. Renews nothing.
 
 use crate::http::Status;
 use crate::http::service::Step;
 use crate::protocol::time;
 
-use super::answer::end_headers;
+use super::answer::{end_headers, retained_records};
 use super::{Api, Named, Request};
 
 impl Api {
@@ -16,9 +16,10 @@ impl Api {
         };
         let table = self.shard.table.borrow();
         let stream = table.get(id).expect("found above");
-        let mut answer = self.answer(out, Status::OK, request.manner);
+        let mut answer = self.answer(out, Status::OK, request.manner.about(stream));
         answer.header("Content-Type", &stream.content_type.bytes);
         end_headers(&mut answer, id.lineage, stream.durable);
+        retained_records(&mut answer, stream);
         if let Some(lifetime) = stream.lifetime.as_deref() {
             if let Some(ttl_seconds) = lifetime.ttl_seconds {
                 answer.header_u64("Stream-TTL", ttl_seconds);

@@ -78,6 +78,7 @@ impl std::ops::Deref for Api {
 }
 
 /// A request on its way through the operations.
+#[derive(Clone, Copy)]
 pub struct Request<'a> {
     /// Its head.
     pub head: &'a Head<'a>,
@@ -154,7 +155,11 @@ impl Api {
             Route::Stream(address) => self.stream(request, Named::of(address, hash), out),
             Route::Suffix { address, suffix: Suffix::Batch } => match request.head.method {
                 Method::Post => self.append_batch(request, Named::of(address, hash), out),
-                _ => self.method_not_allowed(request, out, "POST, OPTIONS"),
+                _ => {
+                    let named = Named::of(address, hash);
+                    let request = &self.about_key(request, named.hash, named.address.key);
+                    self.method_not_allowed(request, out, "POST, OPTIONS")
+                }
             },
             Route::Bucket { bucket } => self.bucket(request, bucket, out),
             Route::BucketStreams { bucket } => self.list_bucket(request, bucket, out),
@@ -172,6 +177,21 @@ impl Api {
         }
     }
 
+    /// A request whose stream was found: its answers name the extensions that are active on that stream.
+    pub fn about<'a>(&self, request: &Request<'a>, id: StreamId) -> Request<'a> {
+        let table = self.shard.table.borrow();
+        let stream = table.get(id).expect("found by the caller");
+        Request { manner: request.manner.about(stream), ..*request }
+    }
+
+    /// Likewise, for a request that is refused before its operation looks for the stream.
+    fn about_key<'a>(&self, request: &Request<'a>, hash: u64, key: &[u8]) -> Request<'a> {
+        match self.shard.find(hash, key) {
+            Found::Live(id) => self.about(request, id),
+            Found::Missing | Found::Going(_) => *request,
+        }
+    }
+
     fn stream(&self, request: &Request<'_>, named: Named<'_>, out: &mut Vec<u8>) -> Step {
         match request.head.method {
             Method::Post => self.append(request, named, out),
@@ -180,6 +200,7 @@ impl Api {
             Method::Head => self.metadata(request, named, out),
             Method::Delete => self.delete(request, named, out),
             Method::Options | Method::Other => {
+                let request = &self.about_key(request, named.hash, named.address.key);
                 self.method_not_allowed(request, out, "GET, HEAD, PUT, POST, DELETE, OPTIONS")
             }
         }
@@ -264,7 +285,8 @@ impl Api {
     }
 
     /// What a request with a body that is not all here is told before the body is read (decision 7: 404, then 413).
-    fn admit_or_refuse(&self, head: &Head<'_>) -> Result<Admit, Problem> {
+    fn admit_or_refuse(&self, request: &mut Request<'_>) -> Result<Admit, Problem> {
+        let head = request.head;
         let mut path = Vec::new();
         let route = names::route(head.path, &mut path)?;
         let hash = self.hash_of(&route);
@@ -281,7 +303,12 @@ impl Api {
         }
         let max_bytes = self.body_bytes_max(&route);
         match head.framing {
-            Framing::Length(length) if length > max_bytes => Err(too_large(max_bytes)),
+            Framing::Length(length) if length > max_bytes => {
+                if let (Route::Stream(address) | Route::Suffix { address, .. }, Some(hash)) = (&route, hash) {
+                    *request = self.about_key(request, hash, address.key);
+                }
+                Err(too_large(max_bytes))
+            }
             _ => Ok(Admit::Body { max_bytes }),
         }
     }
@@ -307,9 +334,9 @@ pub fn scheme(api: &Api, head: &Head<'_>) -> &'static [u8] {
 
 impl Service for Api {
     fn admit(&self, head: &Head<'_>, out: &mut Vec<u8>) -> Admit {
-        self.admit_or_refuse(head).unwrap_or_else(|problem| {
-            let manner = Manner::of(head, true);
-            self.problem(out, manner, &problem);
+        let mut request = Request { head, body: b"", manner: Manner::of(head, true) };
+        self.admit_or_refuse(&mut request).unwrap_or_else(|problem| {
+            self.problem(out, request.manner, &problem);
             Admit::Refused
         })
     }

@@ -4,22 +4,32 @@
 //! is read from disk, coalesced and verified, by a future.
 
 use crate::shard::Shard;
-use crate::shard::stream::Stream;
+use crate::shard::stream::{Start, Stream};
 use crate::storage::extents::Piece;
 
 /// The end of a page that starts at `from` and holds about `page_bytes`: exact on a byte stream, on a record boundary of a
-/// JSON stream, where it holds at least one record (decision 13).
-pub fn page_end(stream: &Stream, from: u64, page_bytes: u64) -> u64 {
-    let tail = stream.durable.bytes;
-    let limit = from.saturating_add(page_bytes);
-    if limit >= tail {
-        return tail;
-    }
+/// JSON stream, where it holds at least one record and at most `records_max` (decision 13; extension 6.6).
+pub fn page_end(stream: &Stream, from: Start, page_bytes: u64, records_max: u64) -> Start {
+    let tail = stream.durable;
+    let limit = from.bytes.saturating_add(page_bytes);
     if !stream.is_json() {
-        return limit;
+        return Start { bytes: limit.min(tail.bytes), records: from.records };
+    }
+    assert!(records_max > 0, "a page of no records leads nowhere");
+    let records = from.records.saturating_add(records_max);
+    let end = if records < tail.records {
+        Start { bytes: stream.index.offset_of(records), records }
+    } else {
+        Start { bytes: tail.bytes, records: tail.records }
+    };
+    if end.bytes <= limit {
+        return end;
     }
     let last = stream.index.locate(limit);
-    if last.start > from { last.start } else { stream.index.offset_of(last.ordinal + 1) }
+    if last.start > from.bytes {
+        return Start { bytes: last.start, records: last.ordinal };
+    }
+    Start { bytes: stream.index.offset_of(last.ordinal + 1), records: last.ordinal + 1 }
 }
 
 /// Appends the bytes `from..to` to `out` if all of them are in memory; else leaves `out` as it was.

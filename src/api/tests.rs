@@ -7,6 +7,7 @@ mod random;
 use bench::{Bench, config, run, turn};
 
 use super::*;
+use crate::shard::stream::Start;
 use crate::shard::table::Target;
 use crate::storage::event::Event;
 use crate::storage::log::{Class, Room};
@@ -397,11 +398,9 @@ fn pages_end_at_records_and_hold_at_least_one() {
         for (from, page_bytes, json_end, text_end) in table {
             for (name, end) in [("json", json_end), ("text", text_end)] {
                 let stream = streams.get(bench.id(name)).expect("it exists");
-                assert_eq!(
-                    range::page_end(stream, from, page_bytes),
-                    end,
-                    "{name} from {from}, {page_bytes}"
-                );
+                let from = Start { bytes: from, records: stream.index.locate(from).ordinal };
+                let found = range::page_end(stream, from, page_bytes, u64::MAX);
+                assert_eq!(found.bytes, end, "{name} from {from:?}, {page_bytes}");
             }
         }
     });
@@ -419,8 +418,13 @@ fn pages_end_at_the_durable_tail() {
         {
             let streams = bench.api.shard.table.borrow();
             let stream = streams.get(bench.id("s")).expect("it exists");
-            let ends = [1, 3, 4, 5, 100].map(|page_bytes| range::page_end(stream, 0, page_bytes));
+            let end = |page_bytes, records_max| {
+                range::page_end(stream, Start::default(), page_bytes, records_max).bytes
+            };
+            let ends = [1, 3, 4, 5, 100].map(|page_bytes| end(page_bytes, u64::MAX));
             assert_eq!((ends, stream.staged.bytes), ([2, 2, 4, 4, 4], 8));
+            let ends = [1, 2, 3, 4, u64::MAX].map(|records_max| end(100, records_max));
+            assert_eq!(ends, [2, 4, 4, 4, 4], "by records");
         }
         // An offset that is durable nowhere yet is beyond the tail.
         bench.send("GET", "/test/s?offset=8", &[], "").await.expect(400);

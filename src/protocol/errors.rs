@@ -95,6 +95,22 @@ codes! {
     InvalidLimit = 400 "INVALID_LIMIT",
     /// Record parameters on a stream without records.
     RecordsUnsupported = 400 "RECORDS_UNSUPPORTED",
+    /// `record` is neither a non-negative integer nor `now`.
+    InvalidRecord = 400 "INVALID_RECORD",
+    /// `tail_records` is not a non-negative integer.
+    InvalidTailRecords = 400 "INVALID_TAIL_RECORDS",
+    /// `max_records` is not a positive integer, or repeated.
+    InvalidMaxRecords = 400 "INVALID_MAX_RECORDS",
+    /// `record_view` is not `envelope`, or repeated.
+    InvalidRecordView = 400 "INVALID_RECORD_VIEW",
+    /// More than one of `offset`, `record` and `tail_records`, or one of the last two twice.
+    ConflictingStart = 400 "CONFLICTING_START",
+    /// `max_records` or `record_view` without `record` or `tail_records`.
+    RecordStartRequired = 400 "RECORD_START_REQUIRED",
+    /// Past the next record of the stream.
+    RecordBeyondTail = 400 "RECORD_BEYOND_TAIL",
+    /// Before the first retained record of the stream.
+    RecordGone = 410 "RECORD_GONE",
 
     // Offsets.
     /// Not an offset, or one that no stream of this server ever had.
@@ -307,6 +323,8 @@ mod tests {
             (Code::TooManyConnections, 503),
             (Code::RequestTimeout, 408),
             (Code::OffsetGone, 410),
+            (Code::RecordGone, 410),
+            (Code::RecordBeyondTail, 400),
         ];
         for (code, status) in table {
             assert_eq!(code.status(), status, "{code:?}");

@@ -10,6 +10,8 @@ pub enum Representation {
     Plain,
     /// One record a line.
     Ndjson,
+    /// One envelope of a record a line.
+    Envelopes,
 }
 
 /// What a page of a stream is.
@@ -28,7 +30,7 @@ pub struct Page {
 }
 
 /// Appends the tag of a page, the value of `ETag`: `"lineage:start:end"` with its quotes, `:c` before the last one if it
-/// ends a closed stream and `:n` for NDJSON.
+/// ends a closed stream, and `:n` for NDJSON or `:e` for envelopes.
 pub fn write(out: &mut Vec<u8>, page: &Page) {
     assert!(page.start <= page.end, "a page from {} to {}", page.start, page.end);
     out.push(b'"');
@@ -40,8 +42,10 @@ pub fn write(out: &mut Vec<u8>, page: &Page) {
     if page.closed {
         out.extend_from_slice(b":c");
     }
-    if page.representation == Representation::Ndjson {
-        out.extend_from_slice(b":n");
+    match page.representation {
+        Representation::Plain => {}
+        Representation::Ndjson => out.extend_from_slice(b":n"),
+        Representation::Envelopes => out.extend_from_slice(b":e"),
     }
     out.push(b'"');
 }
@@ -95,6 +99,7 @@ mod tests {
             (Page { closed: true, ..PAGE }, "\"7:0:42:c\""),
             (Page { representation: Representation::Ndjson, ..PAGE }, "\"7:0:42:n\""),
             (Page { closed: true, representation: Representation::Ndjson, ..PAGE }, "\"7:0:42:c:n\""),
+            (Page { representation: Representation::Envelopes, ..PAGE }, "\"7:0:42:e\""),
         ];
         for (page, expected) in table {
             assert_eq!(tag(&page), expected.as_bytes());
@@ -140,15 +145,19 @@ mod tests {
     proptest! {
         #[test]
         fn different_pages_have_different_tags(
-            a: (u64, u64, u64, bool, bool),
-            b: (u64, u64, u64, bool, bool),
+            a: (u64, u64, u64, bool, u8),
+            b: (u64, u64, u64, bool, u8),
         ) {
-            let page = |(lineage, start, length, closed, ndjson): (u64, u64, u64, bool, bool)| Page {
+            let page = |(lineage, start, length, closed, view): (u64, u64, u64, bool, u8)| Page {
                 lineage: lineage % 20,
                 start: start % 20,
                 end: start % 20 + length % 20,
                 closed,
-                representation: if ndjson { Representation::Ndjson } else { Representation::Plain },
+                representation: match view % 3 {
+                    0 => Representation::Plain,
+                    1 => Representation::Ndjson,
+                    _ => Representation::Envelopes,
+                },
             };
             let (a, b) = (page(a), page(b));
             let (first, second) = (tag(&a), tag(&b));

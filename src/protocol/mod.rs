@@ -23,6 +23,8 @@
 //! | `producer` | idempotent producers |
 //! | `cursor` | cursors of live reads |
 //! | `sse` | server-sent events |
+//! | `records` | record coordinates: parameters of reads by record |
+//! | `envelope` | the envelope view of records |
 //! | `etag` | entity tags and `If-None-Match` |
 //! | `expiry` | sliding and absolute expiry |
 //! | `digits` | numbers to and from digits, without formatting machinery |
@@ -31,6 +33,7 @@ pub mod attributes;
 pub mod batch;
 pub mod cursor;
 pub mod digits;
+pub mod envelope;
 pub mod errors;
 pub mod etag;
 pub mod expiry;
@@ -41,5 +44,6 @@ pub mod offset;
 pub mod percent;
 pub mod producer;
 pub mod query;
+pub mod records;
 pub mod sse;
 pub mod time;

@@ -1,4 +1,4 @@
-//! Query parameters of reads (base protocol 5.6 to 5.8; decisions 9, 13, 26, 30) and of listings (extension 1.4).
+//! Query parameters of reads (base protocol 5.6 to 5.8; extension 6.6; decisions 9, 13, 26, 30) and of listings (extension 1.4).
 //!
 //! One pass; names and values are percent-decoded, a `+` is a space. Unknown parameters are ignored, whatever they
 //! hold. A known parameter given twice is 400, also with equal values: which one counts would be a guess.
@@ -9,6 +9,7 @@ use super::digits;
 use super::errors::{Code, Problem};
 use super::offset::OffsetArg;
 use super::percent::{self, Plus};
+use super::records::{self, RecordQuery, RecordStart};
 use crate::limits::LISTING_PAGE_MAX;
 
 /// How a read follows the stream.
@@ -31,8 +32,17 @@ pub struct ReadQuery {
     pub cursor: Option<u64>,
     /// `max_bytes`: at least 1.
     pub max_bytes: Option<u64>,
-    /// Whether any of `record`, `tail_records`, `max_records` or `record_view` is there.
-    pub has_record_parameters: bool,
+    /// `record`, `tail_records`, `max_records` and `record_view`.
+    pub records: RecordQuery,
+}
+
+/// Where a read starts, as its request says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartArg {
+    /// At an offset.
+    Offset(OffsetArg),
+    /// At a record.
+    Record(RecordStart),
 }
 
 impl ReadQuery {
@@ -75,30 +85,32 @@ impl ReadQuery {
                         }
                     };
                 }
-                Some(Parameter::Record) => parsed.has_record_parameters = true,
+                Some(Parameter::Record(parameter)) => {
+                    parsed.records.take(parameter, short_value(value, &mut buffer))?;
+                }
                 None => {}
             }
         }
-        if parsed.has_record_parameters && parsed.max_bytes.is_some() {
-            return Err(Problem::fixed(
-                Code::InvalidMaxBytes,
-                "max_bytes does not go with record parameters",
-            ));
-        }
+        parsed.records.check(parsed.offset.is_some(), parsed.max_bytes.is_some())?;
         Ok(parsed)
     }
 
     /// Where the read starts. `Last-Event-ID` counts only with `live=sse` and wins over the rest (decision 30); a live
-    /// read needs an offset (base protocol 5.7, 5.8); without one a plain read starts at the start.
-    pub fn start(&self, last_event_id: Option<&[u8]>) -> Result<OffsetArg, Problem> {
+    /// read needs an offset or a record (base protocol 5.7, 5.8); without one a plain read starts at the start.
+    pub fn start(&self, last_event_id: Option<&[u8]>) -> Result<StartArg, Problem> {
         if let (Some(Live::Sse), Some(id)) = (self.live, last_event_id) {
             return OffsetArg::parse(id)
+                .map(StartArg::Offset)
                 .map_err(|_| Problem::fixed(Code::InvalidOffset, "Last-Event-ID is not an offset"));
         }
-        match (self.offset, self.live) {
-            (Some(offset), _) => Ok(offset),
-            (None, Some(_)) => Err(Problem::fixed(Code::OffsetRequired, "a live read needs an offset")),
-            (None, None) => Ok(OffsetArg::Start),
+        match (self.offset, self.records.start, self.live) {
+            (Some(offset), _, _) => Ok(StartArg::Offset(offset)),
+            (None, Some(start), _) => Ok(StartArg::Record(start)),
+            (None, None, Some(_)) => Err(Problem::fixed(
+                Code::OffsetRequired,
+                "a live read needs an offset, or a record to start at",
+            )),
+            (None, None, None) => Ok(StartArg::Offset(OffsetArg::Start)),
         }
     }
 }
@@ -112,7 +124,7 @@ enum Parameter {
     Live,
     Cursor,
     MaxBytes,
-    Record,
+    Record(records::Parameter),
 }
 
 /// The parameter that a name, still encoded, stands for.
@@ -123,8 +135,7 @@ fn parameter(name: &[u8]) -> Option<Parameter> {
         b"live" => Parameter::Live,
         b"cursor" => Parameter::Cursor,
         b"max_bytes" => Parameter::MaxBytes,
-        b"record" | b"tail_records" | b"max_records" | b"record_view" => Parameter::Record,
-        _ => return None,
+        name => Parameter::Record(records::Parameter::of(name)?),
     })
 }
 
@@ -232,6 +243,7 @@ mod tests {
     #[test]
     fn reads() {
         let none = ReadQuery::default();
+        let by = |start| ReadQuery { records: RecordQuery { start: Some(start), ..none.records }, ..none };
         let table: &[(&str, ReadQuery)] = &[
             ("", none),
             ("&&", none),
@@ -254,10 +266,21 @@ mod tests {
             ("cursor=abc", none),
             ("cursor=", none),
             ("max_bytes=1", ReadQuery { max_bytes: Some(1), ..none }),
-            ("record=1", ReadQuery { has_record_parameters: true, ..none }),
-            ("tail_records=1", ReadQuery { has_record_parameters: true, ..none }),
-            ("max_records=", ReadQuery { has_record_parameters: true, ..none }),
-            ("record_view", ReadQuery { has_record_parameters: true, ..none }),
+            ("record=1", by(RecordStart::At(1))),
+            ("%72ecord=n%6fw", by(RecordStart::Tail(0))),
+            ("tail_records=1", by(RecordStart::Tail(1))),
+            (
+                "max_records=5&record_view=envelope&record=1&live=sse",
+                ReadQuery {
+                    live: Some(Live::Sse),
+                    records: RecordQuery {
+                        start: Some(RecordStart::At(1)),
+                        max_records: Some(5),
+                        envelope: true,
+                    },
+                    ..none
+                },
+            ),
             ("foo=bar&foo=baz&x=%zz&Offset=1&offset%=1&=3", none),
         ];
         for (query, expected) in table {
@@ -294,6 +317,28 @@ mod tests {
             ("max_bytes=1&max_bytes=1", Code::InvalidMaxBytes),
             ("max_bytes=1&tail_records=1", Code::InvalidMaxBytes),
             ("record=1&max_bytes=1", Code::InvalidMaxBytes),
+            ("max_records=1&max_bytes=1", Code::InvalidMaxBytes),
+            ("offset=0&max_records=1&max_bytes=1", Code::InvalidMaxBytes),
+            ("record=1&max_records=1&max_bytes=1", Code::InvalidMaxBytes),
+            ("record=", Code::InvalidRecord),
+            ("record", Code::InvalidRecord),
+            ("record=%3", Code::InvalidRecord),
+            ("tail_records=-1", Code::InvalidTailRecords),
+            ("record=1&max_records=0", Code::InvalidMaxRecords),
+            ("record=1&max_records=1&max_records=1", Code::InvalidMaxRecords),
+            ("record=1&record_view=value", Code::InvalidRecordView),
+            ("record=1&record_view=envelope&record_view=envelope", Code::InvalidRecordView),
+            ("record=1&record=1", Code::ConflictingStart),
+            ("record=1&tail_records=1", Code::ConflictingStart),
+            ("record=now&tail_records=0", Code::ConflictingStart),
+            ("tail_records=1&tail_records=1", Code::ConflictingStart),
+            ("record=1&offset=-1", Code::ConflictingStart),
+            ("offset=now&tail_records=1", Code::ConflictingStart),
+            ("offset=-1&record=0&live=sse", Code::ConflictingStart),
+            ("max_records=1", Code::RecordStartRequired),
+            ("offset=-1&max_records=1", Code::RecordStartRequired),
+            ("offset=-1&record_view=envelope", Code::RecordStartRequired),
+            ("live=sse&record_view=envelope", Code::RecordStartRequired),
         ];
         for (query, code) in table {
             assert_eq!(read(query), Err(code), "{query}");
@@ -305,17 +350,25 @@ mod tests {
         let start = |query: &str, last_event_id: Option<&str>| {
             read(query).unwrap().start(last_event_id.map(str::as_bytes)).map_err(|problem| problem.code)
         };
-        assert_eq!(start("", None), Ok(OffsetArg::Start));
-        assert_eq!(start("offset=3", None), Ok(OffsetArg::Plain(3)));
+        let offset = StartArg::Offset;
+        assert_eq!(start("", None), Ok(offset(OffsetArg::Start)));
+        assert_eq!(start("offset=3", None), Ok(offset(OffsetArg::Plain(3))));
         assert_eq!(start("live=sse", None), Err(Code::OffsetRequired));
         assert_eq!(start("live=long-poll", None), Err(Code::OffsetRequired));
-        assert_eq!(start("live=sse", Some("7")), Ok(OffsetArg::Plain(7)));
-        assert_eq!(start("live=sse&offset=3", Some("7")), Ok(OffsetArg::Plain(7)));
+        assert_eq!(start("live=sse", Some("7")), Ok(offset(OffsetArg::Plain(7))));
+        assert_eq!(start("live=sse&offset=3", Some("7")), Ok(offset(OffsetArg::Plain(7))));
         assert_eq!(start("live=sse&offset=3", Some("x")), Err(Code::InvalidOffset));
         assert_eq!(start("live=sse&offset=3", Some("")), Err(Code::InvalidOffset));
+        let at = |ordinal| Ok(StartArg::Record(RecordStart::At(ordinal)));
+        assert_eq!(start("record=4", None), at(4));
+        assert_eq!(start("live=sse&record=4", None), at(4));
+        assert_eq!(start("live=long-poll&tail_records=4", None), Ok(StartArg::Record(RecordStart::Tail(4))));
+        assert_eq!(start("live=sse&record=4", Some("7")), Ok(offset(OffsetArg::Plain(7))));
+        assert_eq!(start("live=sse&tail_records=4", Some("x")), Err(Code::InvalidOffset));
         // Elsewhere the header says nothing.
-        assert_eq!(start("live=long-poll&offset=3", Some("7")), Ok(OffsetArg::Plain(3)));
-        assert_eq!(start("offset=3", Some("x")), Ok(OffsetArg::Plain(3)));
+        assert_eq!(start("live=long-poll&record=4", Some("7")), at(4));
+        assert_eq!(start("live=long-poll&offset=3", Some("7")), Ok(offset(OffsetArg::Plain(3))));
+        assert_eq!(start("offset=3", Some("x")), Ok(offset(OffsetArg::Plain(3))));
     }
 
     #[test]

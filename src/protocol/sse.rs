@@ -171,6 +171,8 @@ pub struct Control {
     pub up_to_date: bool,
     /// Whether the stream is closed and that is its end.
     pub closed: bool,
+    /// For a read by record: the first retained record, and the next one to send (extension 6.9).
+    pub records: Option<(u64, u64)>,
 }
 
 /// Appends a control event. Its `id:` is the next offset, so that a browser's `EventSource` resumes there.
@@ -182,6 +184,12 @@ pub fn write_control(out: &mut Vec<u8>, control: &Control) {
     out.extend_from_slice(b"\nevent: control\ndata:{\"streamNextOffset\":\"");
     out.extend_from_slice(&token);
     out.push(b'"');
+    if let Some((first, next)) = control.records {
+        out.extend_from_slice(b",\"streamFirstRecord\":");
+        write_u64(out, first);
+        out.extend_from_slice(b",\"streamNextRecord\":");
+        write_u64(out, next);
+    }
     if !control.closed {
         out.extend_from_slice(b",\"streamCursor\":\"");
         write_u64(out, control.cursor);

@@ -401,7 +401,7 @@ impl Drop for Attached {
             Some(rare) => {
                 self.shard.readers.leave(self.slot, Some(&mut rare.readers));
                 if rare.readers.is_empty() {
-                    rare.event = None;
+                    (rare.event, rare.envelopes) = (None, None);
                     rare.readers = Vec::new();
                 }
             }

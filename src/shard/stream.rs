@@ -42,7 +42,8 @@ pub struct End {
     pub closed: bool,
 }
 
-/// Where a stream begins in one of its views.
+/// Where a stream begins in one of its views; also any other place in it that lies between two records. Its ordinal means
+/// nothing where a byte stream is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Start {
     /// The earliest retained offset: bytes before it are gone.
@@ -99,17 +100,28 @@ pub struct Lifetime {
     pub renewal_queued: bool,
 }
 
-/// An SSE data event that was encoded once for all its subscribers.
+/// An SSE data event that was encoded once for all its subscribers; or a run of them, each of one record's envelope.
 #[derive(Clone, Debug)]
 pub struct EncodedEvent {
     /// First byte that it covers.
     pub from: u64,
     /// Where it ends: the position of a subscriber that has received it.
-    pub to: u64,
+    pub to: Start,
     /// The durable end of the stream when it was encoded.
     pub end: End,
-    /// The event.
+    /// The event, or the events one behind the other.
     pub bytes: Rc<[u8]>,
+    /// Of a run: the events in it.
+    pub envelopes: Option<Rc<[Envelope]>>,
+}
+
+/// One event in a run of envelopes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Envelope {
+    /// Where the event ends in the run.
+    pub event_end: u32,
+    /// Bytes of its record in the stream, separator included.
+    pub record_bytes: u32,
 }
 
 /// Facts of a stream that few streams have, apart so that an idle plain stream stays small.
@@ -125,6 +137,8 @@ pub struct Rare {
     pub first: Views<Start>,
     /// The latest event, while there are SSE readers.
     pub event: Option<EncodedEvent>,
+    /// The latest run of envelopes, likewise.
+    pub envelopes: Option<EncodedEvent>,
     /// Live readers attached.
     pub readers: Vec<u32>,
 }

@@ -11,6 +11,7 @@ pub mod batch;
 pub mod client;
 pub mod files;
 pub mod random;
+pub mod records;
 pub mod server;
 pub mod sse;
 pub mod stream;

@@ -78,7 +78,14 @@ fn data_events() {
 
 #[test]
 fn control_events() {
-    let control = Control { lineage: 7, next_offset: 42, cursor: 1000, up_to_date: false, closed: false };
+    let control = Control {
+        lineage: 7,
+        next_offset: 42,
+        cursor: 1000,
+        up_to_date: false,
+        closed: false,
+        records: None,
+    };
     let text = |control: &Control| {
         let mut out = Vec::new();
         write_control(&mut out, control);
@@ -93,6 +100,10 @@ fn control_events() {
             Control { up_to_date: true, closed: true, ..control },
             ",\"upToDate\":true,\"streamClosed\":true}\n\n",
         ),
+        (
+            Control { up_to_date: true, records: Some((3, 44)), ..control },
+            ",\"streamFirstRecord\":3,\"streamNextRecord\":44,\"streamCursor\":\"1000\",\"upToDate\":true}\n\n",
+        ),
     ];
     for (control, expected) in table {
         assert_eq!(text(&control), format!("{head}{expected}"));
@@ -106,7 +117,8 @@ fn control_events() {
 #[test]
 #[should_panic(expected = "up to date")]
 fn a_closed_end_is_up_to_date() {
-    let control = Control { lineage: 7, next_offset: 42, cursor: 1, up_to_date: false, closed: true };
+    let control =
+        Control { lineage: 7, next_offset: 42, cursor: 1, up_to_date: false, closed: true, records: None };
     write_control(&mut Vec::new(), &control);
 }
 
