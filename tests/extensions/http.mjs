@@ -206,9 +206,10 @@ export class EventStream {
     return this.#events.shift()
   }
 
-  /** The next event, which must be a data event, and the control event that must follow it; control is parsed. */
+  /** The next data event, and the control event that must follow it, parsed. Controls before the data are passed over. */
   async nextPair() {
-    const data = await this.next()
+    let data = await this.next()
+    while (data?.event === "control") data = await this.next()
     assert.equal(data?.event, "data", `${this.name}: expected a data event, got ${JSON.stringify(data)}`)
     return { data: data.data, control: await this.nextControl() }
   }
