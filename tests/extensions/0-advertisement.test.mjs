@@ -2,15 +2,32 @@
 
 import assert from "node:assert/strict"
 
-import { BYTES, Bucket, JSON_TYPE, RECORDS_TOKEN, TEXT, clause, decision, frames, from, segment, unique } from "./harness.mjs"
+import {
+  BYTES,
+  Bucket,
+  JSON_TYPE,
+  RECORDS_TOKEN,
+  TEXT,
+  clause,
+  decision,
+  frames,
+  from,
+  segment,
+  unique,
+} from "./harness.mjs"
 import { openEvents, send } from "./http.mjs"
 
 const bucket = await Bucket.create()
 
 /** The tokens of an answer. */
-const tokens = (answer) => (answer.header("Stream-Extensions") ?? "").split(",").map((token) => token.trim()).filter(Boolean)
+const tokens = (answer) =>
+  (answer.header("Stream-Extensions") ?? "")
+    .split(",")
+    .map((token) => token.trim())
+    .filter(Boolean)
 const advertises = (answer) => assert.ok(tokens(answer).includes(RECORDS_TOKEN), `the token is missing: ${answer}`)
-const doesNotAdvertise = (answer) => assert.ok(!tokens(answer).includes(RECORDS_TOKEN), `the token is wrong here: ${answer}`)
+const doesNotAdvertise = (answer) =>
+  assert.ok(!tokens(answer).includes(RECORDS_TOKEN), `the token is wrong here: ${answer}`)
 
 clause("0", "Stream-Extensions is a comma-separated list of tokens", async () => {
   const stream = await bucket.records([1])
@@ -125,7 +142,14 @@ clause("6", "304 Not Modified MUST advertise the token", async () => {
 })
 
 // A server of other media types without records: each of them looks like JSON, or is text.
-for (const type of [TEXT, BYTES, "application/x-ndjson", "application/vnd.api+json", "application/json-seq", "text/json"]) {
+for (const type of [
+  TEXT,
+  BYTES,
+  "application/x-ndjson",
+  "application/vnd.api+json",
+  "application/json-seq",
+  "text/json",
+]) {
   clause("6", `the token MUST NOT be advertised for a stream of ${type}`, async (t) => {
     const stream = bucket.stream(type)
     doesNotAdvertise((await stream.put({ body: "{}" })).expect(201))

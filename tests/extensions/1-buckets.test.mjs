@@ -2,25 +2,55 @@
 
 import assert from "node:assert/strict"
 
-import { Bucket, JSON_TYPE, Stream, TEXT, clause, decision, frames, inParallel, range, readBytes, segment, unique } from "./harness.mjs"
+import {
+  Bucket,
+  JSON_TYPE,
+  Stream,
+  TEXT,
+  clause,
+  decision,
+  frames,
+  inParallel,
+  range,
+  readBytes,
+  segment,
+  unique,
+} from "./harness.mjs"
 import { send } from "./http.mjs"
 
 const bucket = await Bucket.create()
 const absent = new Bucket(unique("absent"))
 
 const GOOD_IDS = ["abcd", "a_-9", "----", "____", "0000", "a".repeat(64)]
-const BAD_IDS = ["abc", "a", "Abcd", "ABCD", "ab.cd", "ab%20cd", "ab~cd", "%C3%A4bcd", "a".repeat(65), "ab:cd", "ab%2Bcd"]
+const BAD_IDS = [
+  "abc",
+  "a",
+  "Abcd",
+  "ABCD",
+  "ab.cd",
+  "ab%20cd",
+  "ab~cd",
+  "%C3%A4bcd",
+  "a".repeat(65),
+  "ab:cd",
+  "ab%2Bcd",
+]
 
 /** An id of a test's own that keeps what matters of `shape`: 64 bytes, or the characters. */
-const ownId = (shape) => (shape.length === 64 ? unique("").replace(/-/g, "").padEnd(64, shape[0]) : `${unique("x")}${shape}`)
+const ownId = (shape) =>
+  shape.length === 64 ? unique("").replace(/-/g, "").padEnd(64, shape[0]) : `${unique("x")}${shape}`
 
 /** The stream ids of a page. */
-const ids = (answer) => answer.expect(200).json().streams.map((stream) => stream.stream_id)
+const ids = (answer) =>
+  answer
+    .expect(200)
+    .json()
+    .streams.map((stream) => stream.stream_id)
 
 /** Follows a listing page by page. */
 async function listAll(of, query) {
   const found = []
-  for (let after = ""; ; ) {
+  for (let after = ""; ;) {
     const page = (await of.list(`${query}${after}`)).expect(200).json()
     found.push(...page.streams.map((stream) => stream.stream_id))
     if (!page.has_more) return found
@@ -31,16 +61,20 @@ async function listAll(of, query) {
 
 // --- 1.1
 
-clause("1.1", "bucket_id MUST match ^[a-z0-9_-]{4,64}$: every such id can be created, read, listed, deleted", async () => {
-  for (const shape of GOOD_IDS) {
-    const id = ownId(shape)
-    const path = `/${id}`
-    ;(await send("PUT", path)).expect(201)
-    assert.equal((await send("GET", path)).expect(200).json().bucket_id, id)
-    ;(await send("GET", `${path}/streams`)).expect(200)
-    ;(await send("DELETE", path)).expect(204)
-  }
-})
+clause(
+  "1.1",
+  "bucket_id MUST match ^[a-z0-9_-]{4,64}$: every such id can be created, read, listed, deleted",
+  async () => {
+    for (const shape of GOOD_IDS) {
+      const id = ownId(shape)
+      const path = `/${id}`
+      ;(await send("PUT", path)).expect(201)
+      assert.equal((await send("GET", path)).expect(200).json().bucket_id, id)
+      ;(await send("GET", `${path}/streams`)).expect(200)
+      ;(await send("DELETE", path)).expect(204)
+    }
+  },
+)
 
 clause("1.2", "400 if bucket_id is invalid", async () => {
   for (const id of BAD_IDS) (await send("PUT", `/${id}`)).expect(400)
@@ -58,16 +92,35 @@ clause("1.5", "400 if bucket_id is invalid", async () => {
   for (const id of BAD_IDS) (await send("DELETE", `/${id}`)).expect(400)
 })
 
-clause("1.1", "stream_id is any UTF-8 string: what has to be escaped in a URL comes back from a listing as it is", async () => {
-  const own = await Bucket.create()
-  const wild = ["with space", "ünï", "日本語", "😀", "a?b", "a#b", "100%", "a+b", 'quo"te', "back\\slash", "a.b", ".", "é\u0301", "a&b=c"]
-  for (const id of wild.filter((id) => id !== ".")) {
-    const stream = await own.make(TEXT, { id, body: id })
-    assert.equal(String(await readBytes(stream)), id)
-  }
-  const listed = ids(await own.list())
-  assert.deepEqual(new Set(listed), new Set(wild.filter((id) => id !== ".")))
-})
+clause(
+  "1.1",
+  "stream_id is any UTF-8 string: what has to be escaped in a URL comes back from a listing as it is",
+  async () => {
+    const own = await Bucket.create()
+    const wild = [
+      "with space",
+      "ünï",
+      "日本語",
+      "😀",
+      "a?b",
+      "a#b",
+      "100%",
+      "a+b",
+      'quo"te',
+      "back\\slash",
+      "a.b",
+      ".",
+      "é\u0301",
+      "a&b=c",
+    ]
+    for (const id of wild.filter((id) => id !== ".")) {
+      const stream = await own.make(TEXT, { id, body: id })
+      assert.equal(String(await readBytes(stream)), id)
+    }
+    const listed = ids(await own.list())
+    assert.deepEqual(new Set(listed), new Set(wild.filter((id) => id !== ".")))
+  },
+)
 
 clause("1.1", "the key {bucket_id}/{stream_id} MUST NOT exceed 122 bytes: 122 do, 123 do not", async () => {
   const room = 122 - bucket.id.length - 1
@@ -84,7 +137,12 @@ clause("1.1", "the limit of 122 counts bytes, not characters", async () => {
   ;(await bucket.stream(TEXT, `${id}é`).put()).expect(400)
 })
 
-for (const [what, id] of [["/", "a%2Fb"], ["\\0", "a%00b"], ["..", "a..b"], ["..", "%2E%2E"]]) {
+for (const [what, id] of [
+  ["/", "a%2Fb"],
+  ["\\0", "a%00b"],
+  ["..", "a..b"],
+  ["..", "%2E%2E"],
+]) {
   clause("1.1", `stream_id MUST NOT contain ${what}: ${id} is refused`, async () => {
     const answer = await send("PUT", `${bucket.path}/${id}`, { headers: { "Content-Type": TEXT } })
     assert.ok(answer.status >= 400 && answer.status < 500, `${answer}`)
@@ -175,24 +233,29 @@ clause("1.4", "the body has bucket_id, prefix, stream_count, streams, next_curso
   assert.equal(page.has_more, false)
 })
 
-clause("1.4", "an entry has stream_id, status, content_type, tail_offset, created_at_ms, last_write_at_ms", async () => {
-  const own = await Bucket.create()
-  const before = Date.now()
-  const stream = await own.make("text/markdown", { id: "one" })
-  const entry = async () => (await own.list()).expect(200).json().streams[0]
-  const created = await entry()
-  assert.equal(created.stream_id, "one")
-  assert.equal(created.status, "Open")
-  assert.equal(created.content_type, "text/markdown")
-  for (const key of ["tail_offset", "created_at_ms", "last_write_at_ms"]) assert.ok(Number.isInteger(created[key]), key)
-  // Clocks of two machines may differ; a wrong unit differs by more than an hour.
-  assert.ok(Math.abs(created.created_at_ms - before) < 3_600_000, `${created.created_at_ms} is no time of now in ms`)
-  await stream.append("12345")
-  const written = await entry()
-  assert.ok(written.tail_offset > created.tail_offset, `${written.tail_offset}`)
-  assert.equal(written.created_at_ms, created.created_at_ms)
-  assert.ok(written.last_write_at_ms >= created.last_write_at_ms, `${written.last_write_at_ms}`)
-})
+clause(
+  "1.4",
+  "an entry has stream_id, status, content_type, tail_offset, created_at_ms, last_write_at_ms",
+  async () => {
+    const own = await Bucket.create()
+    const before = Date.now()
+    const stream = await own.make("text/markdown", { id: "one" })
+    const entry = async () => (await own.list()).expect(200).json().streams[0]
+    const created = await entry()
+    assert.equal(created.stream_id, "one")
+    assert.equal(created.status, "Open")
+    assert.equal(created.content_type, "text/markdown")
+    for (const key of ["tail_offset", "created_at_ms", "last_write_at_ms"])
+      assert.ok(Number.isInteger(created[key]), key)
+    // Clocks of two machines may differ; a wrong unit differs by more than an hour.
+    assert.ok(Math.abs(created.created_at_ms - before) < 3_600_000, `${created.created_at_ms} is no time of now in ms`)
+    await stream.append("12345")
+    const written = await entry()
+    assert.ok(written.tail_offset > created.tail_offset, `${written.tail_offset}`)
+    assert.equal(written.created_at_ms, created.created_at_ms)
+    assert.ok(written.last_write_at_ms >= created.last_write_at_ms, `${written.last_write_at_ms}`)
+  },
+)
 
 clause("1.4", "prefix filters by prefix", async () => {
   assert.deepEqual(ids(await listed.list("?prefix=user-")), ["user-1", "user-10", "user-2", "user-3"])
@@ -263,30 +326,41 @@ clause("1.4", "limit defaults to 1000, and pages of any size list 1,050 streams 
   assert.equal(page.streams.length, 1000)
   assert.equal(page.has_more, true)
   for (const limit of [1000, 333, 50]) assert.deepEqual(await listAll(many, `?limit=${limit}`), names, `limit ${limit}`)
-  assert.deepEqual(await listAll(many, "?prefix=s00&limit=10"), names.filter((name) => name.startsWith("s00")))
+  assert.deepEqual(
+    await listAll(many, "?prefix=s00&limit=10"),
+    names.filter((name) => name.startsWith("s00")),
+  )
 })
 
-clause("1.4", "a walk lists every stream that is there all the time exactly once, while others come and go", async () => {
-  const own = await Bucket.create()
-  const staying = range(0, 60).map((n) => `stay-${String(n).padStart(3, "0")}`)
-  await inParallel(staying, (id) => own.make(TEXT, { id }))
-  let walking = true
-  const churn = (async () => {
-    for (let n = 0; walking; n++) {
-      const passing = await own.make(TEXT, { id: `stay-${String(n % 60).padStart(3, "0")}-passing-${n}` })
-      ;(await passing.delete()).expect(204)
+clause(
+  "1.4",
+  "a walk lists every stream that is there all the time exactly once, while others come and go",
+  async () => {
+    const own = await Bucket.create()
+    const staying = range(0, 60).map((n) => `stay-${String(n).padStart(3, "0")}`)
+    await inParallel(staying, (id) => own.make(TEXT, { id }))
+    let walking = true
+    const churn = (async () => {
+      for (let n = 0; walking; n++) {
+        const passing = await own.make(TEXT, { id: `stay-${String(n % 60).padStart(3, "0")}-passing-${n}` })
+        ;(await passing.delete()).expect(204)
+      }
+    })()
+    try {
+      for (const limit of [1, 7, 25]) {
+        const found = await listAll(own, `?limit=${limit}`)
+        assert.deepEqual(
+          found.filter((id) => !id.includes("passing")),
+          staying,
+          `limit ${limit}`,
+        )
+      }
+    } finally {
+      walking = false
+      await churn
     }
-  })()
-  try {
-    for (const limit of [1, 7, 25]) {
-      const found = await listAll(own, `?limit=${limit}`)
-      assert.deepEqual(found.filter((id) => !id.includes("passing")), staying, `limit ${limit}`)
-    }
-  } finally {
-    walking = false
-    await churn
-  }
-})
+  },
+)
 
 clause("1.4", "a deleted stream is not listed", async () => {
   const own = await Bucket.create()
@@ -327,9 +401,15 @@ decision(9, "1.4", "tail_offset is the byte position", async () => {
   const own = await Bucket.create()
   await own.make(TEXT, { id: "text", body: "12345" })
   await own.make(JSON_TYPE, { id: "records", body: '[1, "ab"]' })
-  const tails = (await own.list()).expect(200).json().streams.map((stream) => [stream.stream_id, stream.tail_offset])
+  const tails = (await own.list())
+    .expect(200)
+    .json()
+    .streams.map((stream) => [stream.stream_id, stream.tail_offset])
   // Each record and one separator byte (decision 11).
-  assert.deepEqual(tails, [["records", 7], ["text", 5]])
+  assert.deepEqual(tails, [
+    ["records", 7],
+    ["text", 5],
+  ])
 })
 
 decision(2, "1.4", "an empty prefix or after is as if absent", async () => {
@@ -391,24 +471,31 @@ clause("1.5", "a deleted bucket's id can be created again, and begins empty", as
   ;(await send("DELETE", path)).expect(204)
 })
 
-clause("1.5", "a delete that races creates loses no stream: 204 only if no create is answered 201 before it", async () => {
-  for (const round of range(0, 10)) {
-    const own = new Bucket(unique(`race${round}`))
-    ;(await send("PUT", own.path)).expect(201)
-    const streams = range(0, 8).map((n) => own.stream(TEXT, `s${n}`))
-    const [deleted, ...creates] = await Promise.all([send("DELETE", own.path), ...streams.map((stream) => stream.put())])
-    // 503: whether the bucket goes is not decided yet; a client may try again.
-    for (const create of creates) create.expect(201, 404, 409, 503)
-    const made = streams.filter((_, n) => creates[n].status === 201)
-    if (deleted.expect(204, 409, 503).status === 204) {
-      assert.equal(made.length, 0, "a stream was created in a bucket that was deleted as empty")
-    } else {
-      for (const stream of made) (await stream.head()).expect(200)
-      await inParallel(made, (stream) => stream.delete())
-      ;(await send("DELETE", own.path)).expect(204)
+clause(
+  "1.5",
+  "a delete that races creates loses no stream: 204 only if no create is answered 201 before it",
+  async () => {
+    for (const round of range(0, 10)) {
+      const own = new Bucket(unique(`race${round}`))
+      ;(await send("PUT", own.path)).expect(201)
+      const streams = range(0, 8).map((n) => own.stream(TEXT, `s${n}`))
+      const [deleted, ...creates] = await Promise.all([
+        send("DELETE", own.path),
+        ...streams.map((stream) => stream.put()),
+      ])
+      // 503: whether the bucket goes is not decided yet; a client may try again.
+      for (const create of creates) create.expect(201, 404, 409, 503)
+      const made = streams.filter((_, n) => creates[n].status === 201)
+      if (deleted.expect(204, 409, 503).status === 204) {
+        assert.equal(made.length, 0, "a stream was created in a bucket that was deleted as empty")
+      } else {
+        for (const stream of made) (await stream.head()).expect(200)
+        await inParallel(made, (stream) => stream.delete())
+        ;(await send("DELETE", own.path)).expect(204)
+      }
     }
-  }
-})
+  },
+)
 
 clause("1.5", "404 if the bucket does not exist", async () => {
   ;(await send("DELETE", absent.path)).expect(404)
@@ -446,7 +533,10 @@ clause("1.6", "404 for the endpoints of sections 2, 3 and 5 when the bucket does
 
 clause("1.6", "streams of one id in two buckets are two streams", async () => {
   const other = await Bucket.create()
-  const [one, two] = [await bucket.make(TEXT, { id: "same", body: "one" }), await other.make(TEXT, { id: "same", body: "two" })]
+  const [one, two] = [
+    await bucket.make(TEXT, { id: "same", body: "one" }),
+    await other.make(TEXT, { id: "same", body: "two" }),
+  ]
   await one.append("!")
   assert.equal(String(await readBytes(one)), "one!")
   assert.equal(String(await readBytes(two)), "two")

@@ -3,7 +3,19 @@
 import assert from "node:assert/strict"
 
 import {
-  Bucket, JSON_TYPE, TEXT, allRecords, beyond, between, clause, decision, from, range, readBytes, readValues, segment,
+  Bucket,
+  JSON_TYPE,
+  TEXT,
+  allRecords,
+  beyond,
+  between,
+  clause,
+  decision,
+  from,
+  range,
+  readBytes,
+  readValues,
+  segment,
 } from "./harness.mjs"
 import { openEvents } from "./http.mjs"
 
@@ -189,7 +201,10 @@ clause("2.2", "retention?record that is no ordinal: 400", async () => {
 clause("6.10", "retention MUST advance F only at a record boundary", async (t) => {
   const stream = await bucket.records(["a long enough record", "b", "c"])
   ;(await stream.publishAtRecord(2, "folded")).expect(204)
-  const [one, two] = await Promise.all([stream.readRecords("?record=0&max_records=1"), stream.readRecords("?record=0&max_records=2")])
+  const [one, two] = await Promise.all([
+    stream.readRecords("?record=0&max_records=1"),
+    stream.readRecords("?record=0&max_records=2"),
+  ])
   const inside = between(one.offset, two.offset)
   if (inside === undefined) return t.skip("the offsets of this server do not count bytes")
   const answer = await stream.retain(inside)
@@ -200,7 +215,9 @@ clause("6.10", "retention MUST advance F only at a record boundary", async (t) =
 clause("6.10", "the offset that retention advances to MUST map to one record boundary", async () => {
   const stream = await bucket.records(range(0, 5))
   ;(await stream.publishAtRecord(3, "folded")).expect(204)
-  const offset = (await stream.head()).header("Stream-Snapshot-Offset") ?? (await stream.bootstrap()).answer.require("Stream-Snapshot-Offset")
+  const offset =
+    (await stream.head()).header("Stream-Snapshot-Offset") ??
+    (await stream.bootstrap()).answer.require("Stream-Snapshot-Offset")
   ;(await stream.retain(offset)).ok()
   assert.equal((await stream.head()).header("Stream-Record-First"), "3")
   assert.deepEqual(await readValues(stream, offset), [3, 4])
@@ -221,13 +238,22 @@ clause("6.10", "a trimmed ordinal MUST be 410; surviving records keep their ordi
   const { start, next } = await stream.append([{ n: 20 }, { n: 21 }])
   assert.deepEqual([start, next], [20, 22])
   await stream.trimBefore(15)
-  assert.deepEqual((await allRecords(stream, 15)).values, range(15, 22).map((n) => ({ n })))
+  assert.deepEqual(
+    (await allRecords(stream, 15)).values,
+    range(15, 22).map((n) => ({ n })),
+  )
 })
 
 clause("6.6", "after retention tail_records starts at max(F, N - count)", async () => {
   const stream = await bucket.records(range(0, 10))
   await stream.trimBefore(6)
-  for (const [count, start] of [[1, 9], [4, 6], [5, 6], [1000, 6], [0, 10]]) {
+  for (const [count, start] of [
+    [1, 9],
+    [4, 6],
+    [5, 6],
+    [1000, 6],
+    [0, 10],
+  ]) {
     const page = await stream.readRecords(`?tail_records=${count}`)
     assert.deepEqual([page.start, page.values], [start, range(start, 10)], `tail_records=${count}`)
   }
@@ -273,18 +299,25 @@ clause("6.13", "a duplicate of a trimmed append returns its original ordinals", 
   assert.equal((await stream.head()).header("Stream-Record-Next"), "3")
 })
 
-clause("3.4", "when reads are 410, /bootstrap MUST be available with a snapshot that covers the earliest retained offset", async () => {
-  const { stream, offsets } = await messages(2)
-  ;(await stream.retain(offsets[1])).ok()
-  ;(await stream.get(from(offsets[0]))).expect(410)
-  const { answer, snapshot, updates, next } = await stream.bootstrap()
-  assert.equal(answer.require("Stream-Snapshot-Offset"), offsets[2])
-  assert.equal(snapshot.text, "folded")
-  assert.deepEqual(updates.map((part) => part.text), ["fourth"])
-  assert.equal(next, offsets[3])
-  const removed = await stream.request("DELETE", `/snapshot/${segment(offsets[2])}`)
-  removed.expect(409)
-})
+clause(
+  "3.4",
+  "when reads are 410, /bootstrap MUST be available with a snapshot that covers the earliest retained offset",
+  async () => {
+    const { stream, offsets } = await messages(2)
+    ;(await stream.retain(offsets[1])).ok()
+    ;(await stream.get(from(offsets[0]))).expect(410)
+    const { answer, snapshot, updates, next } = await stream.bootstrap()
+    assert.equal(answer.require("Stream-Snapshot-Offset"), offsets[2])
+    assert.equal(snapshot.text, "folded")
+    assert.deepEqual(
+      updates.map((part) => part.text),
+      ["fourth"],
+    )
+    assert.equal(next, offsets[3])
+    const removed = await stream.request("DELETE", `/snapshot/${segment(offsets[2])}`)
+    removed.expect(409)
+  },
+)
 
 clause("3.4", "a client that met 410 bootstraps and continues without a gap", async () => {
   const stream = await bucket.records(range(0, 8))
@@ -292,24 +325,33 @@ clause("3.4", "a client that met 410 bootstraps and continues without a gap", as
   ;(await stream.get("?record=4")).expect(410)
   const { snapshot, updates, next } = await stream.bootstrap()
   await stream.append([8, 9])
-  const state = [...JSON.parse(snapshot.text), ...updates.map((part) => JSON.parse(part.text)), ...(await readValues(stream, next))]
+  const state = [
+    ...JSON.parse(snapshot.text),
+    ...updates.map((part) => JSON.parse(part.text)),
+    ...(await readValues(stream, next)),
+  ]
   assert.deepEqual(state, range(0, 10))
 })
 
 // --- what only the decisions say
 
-decision(10, "2.2", "-1, all zeros and no offset are below the boundary: 410 with Stream-Next-Offset and the coordinates", async () => {
-  const stream = await bucket.records(range(0, 5))
-  const { offset } = await stream.readRecords("?record=0&max_records=3")
-  ;(await stream.publish(offset, "folded")).expect(204)
-  ;(await stream.retain(offset)).expect(204)
-  for (const query of ["", "?offset=-1", "?offset=0000000000000000_0000000000000000", "?offset=-1&live=long-poll"]) {
-    const answer = (await stream.get(query)).expect(410)
-    assert.equal(answer.header("Stream-Next-Offset"), offset, `${answer}`)
-    assert.equal(answer.header("Stream-Record-First"), "3", `${answer}`)
-    assert.equal(answer.header("Stream-Record-Next"), "5", `${answer}`)
-  }
-})
+decision(
+  10,
+  "2.2",
+  "-1, all zeros and no offset are below the boundary: 410 with Stream-Next-Offset and the coordinates",
+  async () => {
+    const stream = await bucket.records(range(0, 5))
+    const { offset } = await stream.readRecords("?record=0&max_records=3")
+    ;(await stream.publish(offset, "folded")).expect(204)
+    ;(await stream.retain(offset)).expect(204)
+    for (const query of ["", "?offset=-1", "?offset=0000000000000000_0000000000000000", "?offset=-1&live=long-poll"]) {
+      const answer = (await stream.get(query)).expect(410)
+      assert.equal(answer.header("Stream-Next-Offset"), offset, `${answer}`)
+      assert.equal(answer.header("Stream-Record-First"), "3", `${answer}`)
+      assert.equal(answer.header("Stream-Record-Next"), "5", `${answer}`)
+    }
+  },
+)
 
 decision(10, "2.2", "410 on a byte stream has Stream-Next-Offset and no coordinates", async () => {
   const { stream, offsets } = await messages(1)
@@ -319,23 +361,28 @@ decision(10, "2.2", "410 on a byte stream has Stream-Next-Offset and no coordina
   assert.equal(answer.header("Stream-Record-First"), undefined)
 })
 
-decision(20, "2.2", "malformed, -1 or now: 400; backward, no snapshot, beyond it: 409; no boundary: 400; the present one: 204", async () => {
-  const { stream, start, offsets } = await messages(2)
-  for (const offset of ["nonsense", "-1", "now"]) (await stream.retain(offset)).expect(400)
-  ;(await stream.retain(start)).expect(204)
-  ;(await stream.retain(between(start, offsets[0]))).expect(400)
-  ;(await stream.retain(offsets[3])).expect(409)
-  ;(await stream.retain(beyond(offsets[3]))).expect(409)
-  ;(await stream.retain(offsets[1])).expect(204)
-  ;(await stream.retain(offsets[1])).expect(204)
-  ;(await stream.retain(offsets[0])).expect(409)
-  // What moves backward is 409 also where it is no boundary.
-  ;(await stream.retain(between(start, offsets[0]))).expect(409)
-  const bare = await messages()
-  ;(await bare.stream.retain(bare.offsets[0])).expect(409)
-  ;(await bare.stream.retain(bare.start)).expect(204)
-  ;(await bare.stream.retain(between(bare.start, bare.offsets[0]))).expect(409)
-})
+decision(
+  20,
+  "2.2",
+  "malformed, -1 or now: 400; backward, no snapshot, beyond it: 409; no boundary: 400; the present one: 204",
+  async () => {
+    const { stream, start, offsets } = await messages(2)
+    for (const offset of ["nonsense", "-1", "now"]) (await stream.retain(offset)).expect(400)
+    ;(await stream.retain(start)).expect(204)
+    ;(await stream.retain(between(start, offsets[0]))).expect(400)
+    ;(await stream.retain(offsets[3])).expect(409)
+    ;(await stream.retain(beyond(offsets[3]))).expect(409)
+    ;(await stream.retain(offsets[1])).expect(204)
+    ;(await stream.retain(offsets[1])).expect(204)
+    ;(await stream.retain(offsets[0])).expect(409)
+    // What moves backward is 409 also where it is no boundary.
+    ;(await stream.retain(between(start, offsets[0]))).expect(409)
+    const bare = await messages()
+    ;(await bare.stream.retain(bare.offsets[0])).expect(409)
+    ;(await bare.stream.retain(bare.start)).expect(204)
+    ;(await bare.stream.retain(between(bare.start, bare.offsets[0]))).expect(409)
+  },
+)
 
 decision(20, "2.2", "retention?record follows the same order", async () => {
   const stream = await bucket.records(range(0, 5))
@@ -353,22 +400,21 @@ decision(26, "2.2", "retention?record on a stream without records: 400", async (
   ;(await stream.retainFromRecord(0)).expect(400)
 })
 
-decision(27, "2.2", "a fork inherits the retained offset; forking below it: 410", async () => {
+decision(27, "2.2", "a fork inherits the retained offset; forking below it: 410", async (t) => {
   const stream = await bucket.records(range(0, 6))
   const at = async (record) => (await stream.readRecords(`?record=0&max_records=${record}`)).offset
   const [two, three, five] = [await at(2), await at(3), await at(5)]
   await stream.trimBefore(3)
-  const fork = bucket.stream(JSON_TYPE)
-  const put = (offset) => fork.put({ headers: { "Stream-Forked-From": stream.path, "Stream-Fork-Offset": offset } })
-  ;(await put(two)).expect(410)
-  ;(await fork.head()).expect(404)
-  ;(await put(five)).expect(201)
+  const fork = await stream.fork(t, five)
+  if (fork === undefined) return
   const head = (await fork.head()).expect(200)
   assert.equal(head.header("Stream-Record-First"), "3")
   assert.equal(head.header("Stream-Record-Next"), "5")
   ;(await fork.get("?record=2")).expect(410)
   ;(await fork.get("?offset=-1")).expect(410)
   assert.deepEqual(await readValues(fork, three), [3, 4])
-  const { start } = await fork.append("own")
-  assert.equal(start, 5)
+  assert.equal((await fork.append("own")).start, 5)
+  const below = bucket.stream(JSON_TYPE)
+  ;(await below.put({ headers: stream.forkHeaders(two) })).expect(410)
+  ;(await below.head()).expect(404)
 })

@@ -3,7 +3,19 @@
 import assert from "node:assert/strict"
 
 import {
-  BYTES, Bucket, JSON_TYPE, TEXT, boundaryOf, clause, decision, frames, from, randomSource, range, readBytes, readValues,
+  BYTES,
+  Bucket,
+  JSON_TYPE,
+  TEXT,
+  boundaryOf,
+  clause,
+  decision,
+  frames,
+  from,
+  randomSource,
+  range,
+  readBytes,
+  readValues,
   should,
 } from "./harness.mjs"
 import { openEvents } from "./http.mjs"
@@ -45,15 +57,19 @@ clause("3.2", "Content-Type is multipart/mixed with a boundary", async () => {
   assert.ok(boundaryOf(answer).length > 0)
 })
 
-clause("3.2", "without a snapshot: an empty first part of application/octet-stream, Stream-Snapshot-Offset MUST be -1", async () => {
-  const { stream, offsets } = await messages(["one", "two"])
-  const { answer, snapshot, updates } = await stream.bootstrap()
-  assert.equal(answer.require("Stream-Snapshot-Offset"), "-1")
-  assert.equal(snapshot.body.length, 0)
-  assert.equal(snapshot.contentType, BYTES)
-  assert.deepEqual(texts(updates), ["one", "two"])
-  assert.equal(answer.require("Stream-Next-Offset"), offsets[1])
-})
+clause(
+  "3.2",
+  "without a snapshot: an empty first part of application/octet-stream, Stream-Snapshot-Offset MUST be -1",
+  async () => {
+    const { stream, offsets } = await messages(["one", "two"])
+    const { answer, snapshot, updates } = await stream.bootstrap()
+    assert.equal(answer.require("Stream-Snapshot-Offset"), "-1")
+    assert.equal(snapshot.body.length, 0)
+    assert.equal(snapshot.contentType, BYTES)
+    assert.deepEqual(texts(updates), ["one", "two"])
+    assert.equal(answer.require("Stream-Next-Offset"), offsets[1])
+  },
+)
 
 clause("3.2", "an empty stream: the empty first part alone", async () => {
   for (const type of [TEXT, JSON_TYPE]) {
@@ -143,10 +159,13 @@ clause("6.10", "each update part of a JSON stream MUST be one logical message: a
   const stream = await bucket.make(JSON_TYPE, { body: '[{"n": 0}, {"n": 1}]' })
   await stream.append({ n: 2 })
   await stream.append([{ n: 3 }, [4, 5], "six", null, []])
-  ;(await stream.batch(frames(['[7, 8]', '"nine"']))).expect(200)
+  ;(await stream.batch(frames(["[7, 8]", '"nine"']))).expect(200)
   const { updates } = await stream.bootstrap()
   const expected = [{ n: 0 }, { n: 1 }, { n: 2 }, { n: 3 }, [4, 5], "six", null, [], 7, 8, "nine"]
-  assert.deepEqual(updates.map((part) => JSON.parse(part.text)), expected)
+  assert.deepEqual(
+    updates.map((part) => JSON.parse(part.text)),
+    expected,
+  )
   for (const part of updates) assert.equal(part.contentType, JSON_TYPE)
 })
 
@@ -154,7 +173,10 @@ clause("3.2", "a JSON snapshot in the middle of an array: the parts begin at its
   const stream = await bucket.records(range(0, 10))
   ;(await stream.publishAtRecord(4, "folded")).expect(204)
   const { updates } = await stream.bootstrap()
-  assert.deepEqual(updates.map((part) => JSON.parse(part.text)), range(4, 10))
+  assert.deepEqual(
+    updates.map((part) => JSON.parse(part.text)),
+    range(4, 10),
+  )
 })
 
 clause("3.2", "binary payloads MUST NOT be reframed: every byte value, line breaks at the ends, dashes", async () => {
@@ -173,7 +195,10 @@ clause("3.2", "binary payloads MUST NOT be reframed: every byte value, line brea
   ]
   const { stream } = await messages(payloads, BYTES)
   const { updates } = await stream.bootstrap()
-  assert.deepEqual(updates.map((part) => part.body), payloads)
+  assert.deepEqual(
+    updates.map((part) => part.body),
+    payloads,
+  )
 })
 
 clause("3.2", "payloads that look like the boundary do not end a part", async () => {
@@ -182,13 +207,22 @@ clause("3.2", "payloads that look like the boundary do not end a part", async ()
   // The boundary of an earlier answer, in every form in which it could be taken for a delimiter.
   for (const _ of range(0, 3)) {
     const boundary = boundaryOf((await stream.bootstrap()).answer)
-    for (const text of [`\r\n--${boundary}\r\n`, `--${boundary}--\r\n`, `\r\n--${boundary}--`, boundary, `--${boundary}`]) {
+    for (const text of [
+      `\r\n--${boundary}\r\n`,
+      `--${boundary}--\r\n`,
+      `\r\n--${boundary}--`,
+      boundary,
+      `--${boundary}`,
+    ]) {
       payloads.push(Buffer.from(text))
       await stream.append(text)
     }
   }
   const { updates } = await stream.bootstrap()
-  assert.deepEqual(updates.map((part) => part.text), payloads.map(String))
+  assert.deepEqual(
+    updates.map((part) => part.text),
+    payloads.map(String),
+  )
 })
 
 clause("3.2", "a snapshot that looks like the boundary does not end its part", async () => {
@@ -201,14 +235,18 @@ clause("3.2", "a snapshot that looks like the boundary does not end its part", a
   assert.deepEqual(texts(updates), ["two"])
 })
 
-clause("3.2", "Stream-Next-Offset is the next offset after all returned data, Stream-Up-To-Date is true at the tail", async () => {
-  const { stream, offsets } = await messages(["one", "two"])
-  const { answer, next } = await stream.bootstrap()
-  assert.equal(answer.require("Stream-Up-To-Date"), "true")
-  assert.equal(next, offsets[1])
-  await stream.append("three")
-  assert.equal(String(await readBytes(stream, next)), "three")
-})
+clause(
+  "3.2",
+  "Stream-Next-Offset is the next offset after all returned data, Stream-Up-To-Date is true at the tail",
+  async () => {
+    const { stream, offsets } = await messages(["one", "two"])
+    const { answer, next } = await stream.bootstrap()
+    assert.equal(answer.require("Stream-Up-To-Date"), "true")
+    assert.equal(next, offsets[1])
+    await stream.append("three")
+    assert.equal(String(await readBytes(stream, next)), "three")
+  },
+)
 
 clause("3.2", "a bootstrap of many messages is complete: 20,000 records, some megabytes", async () => {
   const stream = await bucket.records()
@@ -225,45 +263,57 @@ clause("3.2", "a bootstrap of many messages is complete: 20,000 records, some me
 clause("3.2", "large messages stay whole: some of more than a megabyte", async () => {
   const random = randomSource(7)
   const payloads = [3_000_000, 1, 1_048_576, 1_048_577, 65_536, 2].map((length) =>
-    Buffer.alloc(length, Buffer.from(range(0, 1021).map(() => random.below(256)))))
+    Buffer.alloc(length, Buffer.from(range(0, 1021).map(() => random.below(256)))),
+  )
   const { stream } = await messages(payloads, BYTES)
   const { updates } = await stream.bootstrap()
-  assert.deepEqual(updates.map((part) => part.body.length), payloads.map((payload) => payload.length))
+  assert.deepEqual(
+    updates.map((part) => part.body.length),
+    payloads.map((payload) => payload.length),
+  )
   for (const [n, part] of updates.entries()) assert.ok(part.body.equals(payloads[n]), `message ${n}`)
 })
 
-clause("3.2", "many small messages of a byte stream keep their boundaries: 1,500 of 1 to 40 bytes, by batches", async () => {
-  const random = randomSource(11)
-  const stream = await bucket.make(BYTES)
-  const payloads = range(0, 1500).map((n) => String.fromCharCode(97 + (n % 26)).repeat(1 + random.below(40)))
-  for (const start of [0, 500, 1000]) (await stream.batch(frames(payloads.slice(start, start + 500)))).expect(200)
-  assert.deepEqual(texts((await stream.bootstrap()).updates), payloads)
-})
+clause(
+  "3.2",
+  "many small messages of a byte stream keep their boundaries: 1,500 of 1 to 40 bytes, by batches",
+  async () => {
+    const random = randomSource(11)
+    const stream = await bucket.make(BYTES)
+    const payloads = range(0, 1500).map((n) => String.fromCharCode(97 + (n % 26)).repeat(1 + random.below(40)))
+    for (const start of [0, 500, 1000]) (await stream.batch(frames(payloads.slice(start, start + 500)))).expect(200)
+    assert.deepEqual(texts((await stream.bootstrap()).updates), payloads)
+  },
+)
 
-clause("3.2", "a bootstrap is consistent while appends go on: its parts, then the reads from its offset, lose and repeat nothing", async () => {
-  const stream = await bucket.records()
-  let appending = true
-  let appended = 0
-  const writer = (async () => {
-    while (appending) {
-      await stream.append(range(appended, appended + 3))
-      appended += 3
+clause(
+  "3.2",
+  "a bootstrap is consistent while appends go on: its parts, then the reads from its offset, lose and repeat nothing",
+  async () => {
+    const stream = await bucket.records()
+    let appending = true
+    let appended = 0
+    const writer = (async () => {
+      while (appending) {
+        await stream.append(range(appended, appended + 3))
+        appended += 3
+      }
+    })()
+    try {
+      for (const _ of range(0, 20)) {
+        const { updates, next } = await stream.bootstrap()
+        const got = updates.map((part) => JSON.parse(part.text))
+        const rest = await readValues(stream, next)
+        assert.deepEqual([...got, ...rest], range(0, got.length + rest.length))
+        assert.equal(got.length % 3, 0, "an atomic append is there as a whole, or not at all")
+      }
+    } finally {
+      appending = false
+      await writer
     }
-  })()
-  try {
-    for (const _ of range(0, 20)) {
-      const { updates, next } = await stream.bootstrap()
-      const got = updates.map((part) => JSON.parse(part.text))
-      const rest = await readValues(stream, next)
-      assert.deepEqual([...got, ...rest], range(0, got.length + rest.length))
-      assert.equal(got.length % 3, 0, "an atomic append is there as a whole, or not at all")
-    }
-  } finally {
-    appending = false
-    await writer
-  }
-  assert.equal((await stream.bootstrap()).updates.length, appended)
-})
+    assert.equal((await stream.bootstrap()).updates.length, appended)
+  },
+)
 
 clause("3.2", "the part that a retained offset cuts off is gone: parts begin at the snapshot", async () => {
   const { stream, offsets } = await messages(["one", "two", "three", "four"])

@@ -3,7 +3,19 @@
 import assert from "node:assert/strict"
 
 import {
-  BYTES, Bucket, JSON_TYPE, TEXT, allRecords, clause, decision, frames, from, inParallel, range, readBytes, readValues,
+  BYTES,
+  Bucket,
+  JSON_TYPE,
+  TEXT,
+  allRecords,
+  clause,
+  decision,
+  frames,
+  from,
+  inParallel,
+  range,
+  readBytes,
+  readValues,
 } from "./harness.mjs"
 import { openEvents } from "./http.mjs"
 
@@ -70,7 +82,12 @@ clause("4.1", "a large frame: 4 MiB and a byte", async () => {
 
 clause("4.1", "binary payloads are taken as they are, also those that look like frames", async () => {
   const stream = await bucket.make(BYTES)
-  const payloads = [Buffer.from([0, 0, 0, 1, 97]), Buffer.from([0, 0, 0, 0]), Buffer.from(range(0, 256)), Buffer.from("\r\n")]
+  const payloads = [
+    Buffer.from([0, 0, 0, 1, 97]),
+    Buffer.from([0, 0, 0, 0]),
+    Buffer.from(range(0, 256)),
+    Buffer.from("\r\n"),
+  ]
   assert.equal(acks(await stream.batch(frames(payloads))).length, payloads.length)
   assert.ok((await readBytes(stream)).equals(Buffer.concat(payloads)))
 })
@@ -119,14 +136,18 @@ clause("4.3", "200 with a JSON array, one acknowledgement a frame, in the order 
   assert.ok(one < two && two < three, `${[one, two, three]}`)
 })
 
-clause("4.3", "a frame-level failure is reported in the array: error_code, error, and the outer status is 200", async () => {
-  const stream = await bucket.make(JSON_TYPE)
-  const answered = acks(await stream.batch(frames(["1", "{", "2"])))
-  succeeded(answered[0])
-  failed(answered[1], 400)
-  succeeded(answered[2])
-  assert.deepEqual(await readValues(stream), [1, 2])
-})
+clause(
+  "4.3",
+  "a frame-level failure is reported in the array: error_code, error, and the outer status is 200",
+  async () => {
+    const stream = await bucket.make(JSON_TYPE)
+    const answered = acks(await stream.batch(frames(["1", "{", "2"])))
+    succeeded(answered[0])
+    failed(answered[1], 400)
+    succeeded(answered[2])
+    assert.deepEqual(await readValues(stream), [1, 2])
+  },
+)
 
 clause("4.3", "stream_closed is present and true if the append observes a closed stream", async () => {
   const stream = await bucket.make(TEXT, { body: "kept" })
@@ -150,7 +171,11 @@ for (const [what, body] of [
   clause("4.3", `malformed framing fails with 400 or 413: ${what}`, async () => {
     const stream = await bucket.make(TEXT, { body: "kept" })
     const answer = await stream.batch(body)
-    if (answer.status === 200) assert.ok(acks(answer).some((ack) => ack.status >= 400), `${answer}`)
+    if (answer.status === 200)
+      assert.ok(
+        acks(answer).some((ack) => ack.status >= 400),
+        `${answer}`,
+      )
     else answer.expect(400, 413)
     assert.ok(["kept", "kepta"].includes(String(await readBytes(stream))))
   })
@@ -215,32 +240,57 @@ clause("4.4", "what a batch appended is read by long-poll, SSE and bootstrap lik
   let seen = ""
   while (seen.length < 7) seen += (await events.nextPair()).data
   assert.equal(seen, "one,two")
-  assert.deepEqual((await stream.bootstrap()).updates.map((part) => part.text), ["one,", "two"])
+  assert.deepEqual(
+    (await stream.bootstrap()).updates.map((part) => part.text),
+    ["one,", "two"],
+  )
 })
 
-clause("4.4", "concurrent batches: each frame is there once, and the frames of one batch keep their order", async () => {
-  const stream = await bucket.make(JSON_TYPE)
-  await inParallel(range(0, 12), (writer) => stream.batch(frames(range(0, 40).map((n) => JSON.stringify({ writer, n })))))
-  const values = await readValues(stream)
-  assert.equal(values.length, 480)
-  for (const writer of range(0, 12)) {
-    assert.deepEqual(values.filter((value) => value.writer === writer).map((value) => value.n), range(0, 40))
-  }
-})
+clause(
+  "4.4",
+  "concurrent batches: each frame is there once, and the frames of one batch keep their order",
+  async () => {
+    const stream = await bucket.make(JSON_TYPE)
+    await inParallel(range(0, 12), (writer) =>
+      stream.batch(frames(range(0, 40).map((n) => JSON.stringify({ writer, n })))),
+    )
+    const values = await readValues(stream)
+    assert.equal(values.length, 480)
+    for (const writer of range(0, 12)) {
+      assert.deepEqual(
+        values.filter((value) => value.writer === writer).map((value) => value.n),
+        range(0, 40),
+      )
+    }
+  },
+)
 
 // --- 6.11
 
-clause("6.11", "acknowledgements of a JSON stream MUST include stream_record_start and stream_record_next", async () => {
-  const stream = await bucket.records(["before"])
-  const answered = acks(await stream.batch(frames(["1", "[2,3,4]", '{"n":5}'])))
-  assert.deepEqual(answered.map((ack) => [ack.stream_record_start, ack.stream_record_next]), [[1, 2], [2, 5], [5, 6]])
-  assert.deepEqual(await readValues(stream), ["before", 1, 2, 3, 4, { n: 5 }])
-})
+clause(
+  "6.11",
+  "acknowledgements of a JSON stream MUST include stream_record_start and stream_record_next",
+  async () => {
+    const stream = await bucket.records(["before"])
+    const answered = acks(await stream.batch(frames(["1", "[2,3,4]", '{"n":5}'])))
+    assert.deepEqual(
+      answered.map((ack) => [ack.stream_record_start, ack.stream_record_next]),
+      [
+        [1, 2],
+        [2, 5],
+        [5, 6],
+      ],
+    )
+    assert.deepEqual(await readValues(stream), ["before", 1, 2, 3, 4, { n: 5 }])
+  },
+)
 
 clause("6.11", "a failed frame assigns no ordinal; later frames continue from the last committed tail", async () => {
   const stream = await bucket.records()
   const answered = acks(await stream.batch(frames(["1", "[2,", "[]", "[3,4]", "nope", "5"])))
-  const ranges = answered.map((ack) => (ack.status < 300 ? [ack.stream_record_start, ack.stream_record_next] : "failed"))
+  const ranges = answered.map((ack) =>
+    ack.status < 300 ? [ack.stream_record_start, ack.stream_record_next] : "failed",
+  )
   assert.deepEqual(ranges, [[0, 1], "failed", "failed", [1, 3], "failed", [3, 4]])
   for (const n of [1, 2, 4]) failed(answered[n], 400)
   assert.deepEqual((await allRecords(stream)).values, [1, 3, 4, 5])
@@ -249,7 +299,18 @@ clause("6.11", "a failed frame assigns no ordinal; later frames continue from th
 clause("6.11", "a frame that is an array is one atomic range", async () => {
   const stream = await bucket.records()
   await inParallel(range(0, 8), async (writer) => {
-    const answered = acks(await stream.batch(frames(range(0, 10).map((n) => JSON.stringify([[writer, n], [writer, n]])))))
+    const answered = acks(
+      await stream.batch(
+        frames(
+          range(0, 10).map((n) =>
+            JSON.stringify([
+              [writer, n],
+              [writer, n],
+            ]),
+          ),
+        ),
+      ),
+    )
     for (const ack of answered) assert.equal(ack.stream_record_next - ack.stream_record_start, 2)
   })
   const values = await readValues(stream)
@@ -264,13 +325,25 @@ clause("6.11", "a byte stream's acknowledgements have no record range", async ()
 
 // --- what only the decisions say
 
-decision(16, "4.1", "a zero-length frame, a cut frame or no frame: 400 for the whole request, nothing is committed", async () => {
-  const stream = await bucket.make(TEXT)
-  for (const body of [raw(), raw(0), raw(1, "a", 0, 1, "b"), raw(1, "a", "\0"), raw(1, "a", 9, "b"), raw(1, "a", 0xffffffff)]) {
-    ;(await stream.batch(body)).expect(400)
-  }
-  assert.equal((await readBytes(stream)).length, 0)
-})
+decision(
+  16,
+  "4.1",
+  "a zero-length frame, a cut frame or no frame: 400 for the whole request, nothing is committed",
+  async () => {
+    const stream = await bucket.make(TEXT)
+    for (const body of [
+      raw(),
+      raw(0),
+      raw(1, "a", 0, 1, "b"),
+      raw(1, "a", "\0"),
+      raw(1, "a", 9, "b"),
+      raw(1, "a", 0xffffffff),
+    ]) {
+      ;(await stream.batch(body)).expect(400)
+    }
+    assert.equal((await readBytes(stream)).length, 0)
+  },
+)
 
 decision(16, "4.3", "a missing Content-Type: 400 for the whole request", async () => {
   const stream = await bucket.make(TEXT)
@@ -287,13 +360,18 @@ for (const [name, value] of [
   ["Stream-Record-Match", "0"],
   ["Stream-Seq", "1"],
 ]) {
-  decision(16, "4.2", `${name}: ${value} is not supported: 400 for the whole request, nothing is committed`, async () => {
-    const stream = await bucket.records()
-    ;(await stream.batch(frames(["1"]), { [name]: value })).expect(400)
-    const head = (await stream.head()).expect(200)
-    assert.equal(head.header("Stream-Record-Next"), "0")
-    assert.equal(head.header("Stream-Closed"), undefined)
-  })
+  decision(
+    16,
+    "4.2",
+    `${name}: ${value} is not supported: 400 for the whole request, nothing is committed`,
+    async () => {
+      const stream = await bucket.records()
+      ;(await stream.batch(frames(["1"]), { [name]: value })).expect(400)
+      const head = (await stream.head()).expect(200)
+      assert.equal(head.header("Stream-Record-Next"), "0")
+      assert.equal(head.header("Stream-Closed"), undefined)
+    },
+  )
 }
 
 decision(16, "4.2", "a Stream-Closed that is not true does not count", async () => {
@@ -324,7 +402,10 @@ decision(16, "4.1", "a content type that differs from the stream's: every frame 
 decision(9, "4.3", "stream_next_offset is the byte position", async () => {
   const stream = await bucket.make(TEXT, { body: "12345" })
   const answered = acks(await stream.batch(frames(["abc", "d"])))
-  assert.deepEqual(answered.map((ack) => ack.stream_next_offset), [8, 9])
+  assert.deepEqual(
+    answered.map((ack) => ack.stream_next_offset),
+    [8, 9],
+  )
   assert.equal(String(await readBytes(stream, "8")), "d", "which is accepted as an offset")
 })
 

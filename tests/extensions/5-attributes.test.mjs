@@ -115,7 +115,20 @@ clause("5.4", "application/json with a parameter is application/json", async () 
   assert.deepEqual(await attributes(stream), FULL)
 })
 
-for (const body of ["", "{", "[]", "null", '"title"', "1", '{"title":1}', '{"title":["a"]}', '{"metadata":[]}', '{"metadata":"x"}', "{}{}", "{'title':'a'}"]) {
+for (const body of [
+  "",
+  "{",
+  "[]",
+  "null",
+  '"title"',
+  "1",
+  '{"title":1}',
+  '{"title":["a"]}',
+  '{"metadata":[]}',
+  '{"metadata":"x"}',
+  "{}{}",
+  "{'title':'a'}",
+]) {
   clause("5.4", `400 if the body is not a valid attribute JSON object: ${body || "empty"}`, async () => {
     const stream = await bucket.make(TEXT)
     ;(await stream.putAttributes({ title: "kept" })).expect(204)
@@ -135,7 +148,10 @@ clause("5.1", "objects with unknown top-level fields MUST be accepted, and those
 clause("5.1", "metadata is arbitrary: depth, every kind of value, names like those of the top", async () => {
   const stream = await bucket.make(TEXT)
   const deep = range(0, 20).reduce((inner, n) => ({ [`level ${n}`]: inner }), "core")
-  const object = { title: "", metadata: { title: 1, metadata: [null, false, -1.5e-7, "\u0000\n\"\\ü😀", {}, []], deep, "": "empty" } }
+  const object = {
+    title: "",
+    metadata: { title: 1, metadata: [null, false, -1.5e-7, '\u0000\n"\\ü😀', {}, []], deep, "": "empty" },
+  }
   ;(await stream.putAttributes(object)).expect(204)
   assert.deepEqual(await attributes(stream), object)
 })
@@ -177,24 +193,38 @@ clause("5", "of concurrent replacements one is there as a whole", async () => {
 
 // --- 5: what attributes must not change
 
-clause("5", "updating attributes MUST NOT change offsets, ETag, content type, closed state or ordinary reads", async () => {
-  for (const [type, body] of [[TEXT, "some text"], [JSON_TYPE, "[1,2]"]]) {
-    for (const closed of [false, true]) {
-      const stream = await bucket.make(type, { body })
-      if (closed) await stream.close()
-      const telling = ["stream-next-offset", "etag", "content-type", "stream-closed", "stream-record-first", "stream-record-next"]
-      const look = async () => {
-        const [head, read] = [(await stream.head()).expect(200), (await stream.get()).expect(200)]
-        return [read.text, ...telling.map((name) => [name, head.header(name), read.header(name)])]
+clause(
+  "5",
+  "updating attributes MUST NOT change offsets, ETag, content type, closed state or ordinary reads",
+  async () => {
+    for (const [type, body] of [
+      [TEXT, "some text"],
+      [JSON_TYPE, "[1,2]"],
+    ]) {
+      for (const closed of [false, true]) {
+        const stream = await bucket.make(type, { body })
+        if (closed) await stream.close()
+        const telling = [
+          "stream-next-offset",
+          "etag",
+          "content-type",
+          "stream-closed",
+          "stream-record-first",
+          "stream-record-next",
+        ]
+        const look = async () => {
+          const [head, read] = [(await stream.head()).expect(200), (await stream.get()).expect(200)]
+          return [read.text, ...telling.map((name) => [name, head.header(name), read.header(name)])]
+        }
+        const before = await look()
+        ;(await stream.putAttributes(FULL)).expect(204)
+        assert.deepEqual(await look(), before)
+        ;(await stream.putAttributes({})).expect(204)
+        assert.deepEqual(await look(), before)
       }
-      const before = await look()
-      ;(await stream.putAttributes(FULL)).expect(204)
-      assert.deepEqual(await look(), before)
-      ;(await stream.putAttributes({})).expect(204)
-      assert.deepEqual(await look(), before)
     }
-  }
-})
+  },
+)
 
 clause("5", "a reader's ETag still holds after attributes have changed: 304", async () => {
   const stream = await bucket.make(TEXT, { body: "some text" })
@@ -209,8 +239,14 @@ clause("5", "updating attributes MUST NOT change snapshots or bootstrap payloads
   const look = async () => {
     const { answer, snapshot, updates } = await stream.bootstrap()
     const digest = (await stream.head()).header("Stream-Snapshot-Digest")
-    return [answer.header("Stream-Snapshot-Offset"), answer.header("Stream-Next-Offset"), snapshot.text, snapshot.contentType,
-      digest, ...updates.map((part) => part.text)]
+    return [
+      answer.header("Stream-Snapshot-Offset"),
+      answer.header("Stream-Next-Offset"),
+      snapshot.text,
+      snapshot.contentType,
+      digest,
+      ...updates.map((part) => part.text),
+    ]
   }
   const before = await look()
   ;(await stream.putAttributes(FULL)).expect(204)
@@ -236,7 +272,9 @@ clause("5", "appends go on as if there were no attributes", async () => {
 
 // --- 5.2
 
-const withAttributes = (value) => ({ headers: { "Stream-Attrs": typeof value === "string" ? value : JSON.stringify(value) } })
+const withAttributes = (value) => ({
+  headers: { "Stream-Attrs": typeof value === "string" ? value : JSON.stringify(value) },
+})
 
 clause("5.2", "attributes MAY be supplied when creating a stream", async () => {
   for (const type of [TEXT, JSON_TYPE]) {
@@ -259,7 +297,13 @@ clause("5.2", "the order of members does not make a mismatch", async () => {
 
 clause("5.2", "a mismatch MUST return 409", async () => {
   const stream = await bucket.make(TEXT, withAttributes(FULL))
-  for (const other of [{ title: "other" }, { ...FULL, title: "other" }, { title: FULL.title }, { metadata: FULL.metadata }, {}]) {
+  for (const other of [
+    { title: "other" },
+    { ...FULL, title: "other" },
+    { title: FULL.title },
+    { metadata: FULL.metadata },
+    {},
+  ]) {
     ;(await stream.put(withAttributes(other))).expect(409)
   }
   assert.deepEqual(await attributes(stream), FULL)

@@ -3,7 +3,18 @@
 import assert from "node:assert/strict"
 
 import {
-  BYTES, Bucket, JSON_TYPE, TEXT, acknowledgement, allRecords, clause, decision, inParallel, integer, range, readBytes,
+  BYTES,
+  Bucket,
+  JSON_TYPE,
+  TEXT,
+  acknowledgement,
+  allRecords,
+  clause,
+  decision,
+  inParallel,
+  integer,
+  range,
+  readBytes,
   readValues,
 } from "./harness.mjs"
 
@@ -32,7 +43,10 @@ clause("6.1", "a new empty stream has F = N = 0", async () => {
 clause("6.1", "ordinals are zero-based and consecutive in committed order", async () => {
   const stream = await bucket.records()
   for (const n of range(0, 12)) assert.deepEqual(rangeOf(await stream.append({ n })), [n, n + 1])
-  assert.deepEqual((await allRecords(stream)).values, range(0, 12).map((n) => ({ n })))
+  assert.deepEqual(
+    (await allRecords(stream)).values,
+    range(0, 12).map((n) => ({ n })),
+  )
 })
 
 clause("6.1", "ordinals are scoped to one stream", async () => {
@@ -117,14 +131,24 @@ clause("6.2", "client event times out of order MUST NOT change committed order o
   const times = ["2026-07-18T10:00:02Z", "2026-07-18T10:00:01Z", "1999-01-01T00:00:00Z", "2026-07-18T10:00:03Z"]
   const stream = await bucket.records()
   for (const captured_at of times) await stream.append({ captured_at })
-  assert.deepEqual((await allRecords(stream)).values.map((value) => value.captured_at), times)
-  assert.deepEqual((await readValues(stream)).map((value) => value.captured_at), times)
+  assert.deepEqual(
+    (await allRecords(stream)).values.map((value) => value.captured_at),
+    times,
+  )
+  assert.deepEqual(
+    (await readValues(stream)).map((value) => value.captured_at),
+    times,
+  )
 })
 
 // --- 6.3
 
 clause("6.3", "PUT with initial messages MUST include Stream-Record-Start and Stream-Record-Next", async () => {
-  for (const [body, next] of [["[1,2,3]", 3], ['{"a":1}', 1], ["[[1,2]]", 1]]) {
+  for (const [body, next] of [
+    ["[1,2,3]", 3],
+    ['{"a":1}', 1],
+    ["[[1,2]]", 1],
+  ]) {
     const stream = bucket.stream(JSON_TYPE)
     assert.deepEqual(rangeOf(acknowledgement((await stream.put({ body })).expect(201))), [0, next])
     assert.deepEqual(await coordinates(stream), [0, next])
@@ -232,22 +256,31 @@ clause("6.3", "a retry of the append that closed the stream returns its original
   assert.deepEqual(await coordinates(stream), [0, 3])
 })
 
-decision(22, "6.3", "a duplicate of any earlier sequence of the epoch returns its own range and offset, also when closed", async () => {
-  const stream = await bucket.records()
-  const send = (seq) => stream.append(range(0, 1 + (seq % 3)).map((k) => [seq, k]), producer(seq))
-  const originals = []
-  for (const seq of range(0, 40)) {
-    originals.push(await send(seq))
-    if (seq % 4 === 0) await stream.append("between")
-  }
-  await stream.close()
-  for (const seq of [0, 1, 17, 38, 39]) {
-    const again = await send(seq)
-    again.answer.expect(204)
-    assert.deepEqual(rangeOf(again), rangeOf(originals[seq]), `sequence ${seq}`)
-    assert.equal(again.offset, originals[seq].offset, `sequence ${seq}`)
-  }
-})
+decision(
+  22,
+  "6.3",
+  "a duplicate of any earlier sequence of the epoch returns its own range and offset, also when closed",
+  async () => {
+    const stream = await bucket.records()
+    const send = (seq) =>
+      stream.append(
+        range(0, 1 + (seq % 3)).map((k) => [seq, k]),
+        producer(seq),
+      )
+    const originals = []
+    for (const seq of range(0, 40)) {
+      originals.push(await send(seq))
+      if (seq % 4 === 0) await stream.append("between")
+    }
+    await stream.close()
+    for (const seq of [0, 1, 17, 38, 39]) {
+      const again = await send(seq)
+      again.answer.expect(204)
+      assert.deepEqual(rangeOf(again), rangeOf(originals[seq]), `sequence ${seq}`)
+      assert.equal(again.offset, originals[seq].offset, `sequence ${seq}`)
+    }
+  },
+)
 
 // --- 6.4
 
@@ -258,17 +291,21 @@ clause("6.4", "Stream-Record-Match that equals N: the append is accepted", async
   assert.deepEqual(rangeOf(await stream.append("d", { "Stream-Record-Match": "3" })), [3, 4])
 })
 
-clause("6.4", "a mismatch MUST be 412 with Stream-Record-Next and Stream-Next-Offset, and appends nothing", async () => {
-  const stream = await bucket.records(["a", "b"])
-  const tail = await stream.tail()
-  for (const match of ["0", "1", "3", "9007199254740991"]) {
-    const answer = (await stream.post('"c"', { "Stream-Record-Match": match })).expect(412)
-    assert.equal(answer.header("Stream-Record-Next"), "2", `${answer}`)
-    assert.equal(answer.header("Stream-Next-Offset"), tail, `${answer}`)
-  }
-  assert.deepEqual(await coordinates(stream), [0, 2])
-  assert.deepEqual((await allRecords(stream)).values, ["a", "b"])
-})
+clause(
+  "6.4",
+  "a mismatch MUST be 412 with Stream-Record-Next and Stream-Next-Offset, and appends nothing",
+  async () => {
+    const stream = await bucket.records(["a", "b"])
+    const tail = await stream.tail()
+    for (const match of ["0", "1", "3", "9007199254740991"]) {
+      const answer = (await stream.post('"c"', { "Stream-Record-Match": match })).expect(412)
+      assert.equal(answer.header("Stream-Record-Next"), "2", `${answer}`)
+      assert.equal(answer.header("Stream-Next-Offset"), tail, `${answer}`)
+    }
+    assert.deepEqual(await coordinates(stream), [0, 2])
+    assert.deepEqual((await allRecords(stream)).values, ["a", "b"])
+  },
+)
 
 clause("6.4", "the match is against N, not against the number of retained records", async () => {
   const stream = await bucket.records(range(0, 5))
@@ -281,24 +318,32 @@ clause("6.4", "of concurrent writers that match the same tail exactly one is acc
   const stream = await bucket.records()
   for (const n of range(0, 5)) {
     const answers = await inParallel(range(0, 12), (writer) =>
-      stream.post(JSON.stringify({ n, writer }), { "Stream-Record-Match": String(n) }))
+      stream.post(JSON.stringify({ n, writer }), { "Stream-Record-Match": String(n) }),
+    )
     const won = answers.filter((answer) => answer.status < 300)
     assert.equal(won.length, 1, answers.map((answer) => answer.status).join(" "))
     for (const answer of answers.filter((answer) => answer.status >= 300)) {
       assert.equal(answer.expect(412).header("Stream-Record-Next"), String(n + 1))
     }
   }
-  assert.deepEqual((await allRecords(stream)).values.map((value) => value.n), range(0, 5))
+  assert.deepEqual(
+    (await allRecords(stream)).values.map((value) => value.n),
+    range(0, 5),
+  )
 })
 
-clause("6.4", "it composes with Stream-Seq: both must hold, and a refused append does not advance Stream-Seq", async () => {
-  const stream = await bucket.records()
-  await stream.append("a", { "Stream-Record-Match": "0", "Stream-Seq": "b" })
-  ;(await stream.post('"x"', { "Stream-Record-Match": "1", "Stream-Seq": "a" })).expect(409)
-  ;(await stream.post('"x"', { "Stream-Record-Match": "0", "Stream-Seq": "c" })).expect(412)
-  await stream.append("b", { "Stream-Record-Match": "1", "Stream-Seq": "c" })
-  assert.deepEqual((await allRecords(stream)).values, ["a", "b"])
-})
+clause(
+  "6.4",
+  "it composes with Stream-Seq: both must hold, and a refused append does not advance Stream-Seq",
+  async () => {
+    const stream = await bucket.records()
+    await stream.append("a", { "Stream-Record-Match": "0", "Stream-Seq": "b" })
+    ;(await stream.post('"x"', { "Stream-Record-Match": "1", "Stream-Seq": "a" })).expect(409)
+    ;(await stream.post('"x"', { "Stream-Record-Match": "0", "Stream-Seq": "c" })).expect(412)
+    await stream.append("b", { "Stream-Record-Match": "1", "Stream-Seq": "c" })
+    assert.deepEqual((await allRecords(stream)).values, ["a", "b"])
+  },
+)
 
 clause("6.4", "it composes with producers: a refused append does not use up its sequence", async () => {
   const stream = await bucket.records(["a"])
@@ -370,7 +415,12 @@ clause("6.5", "HEAD's F follows retention, N does not", async () => {
 clause("6.5", "a stream without records has no record coordinates", async () => {
   for (const type of [TEXT, BYTES]) {
     const stream = bucket.stream(type)
-    const answers = [await stream.put({ body: "[1]" }), await stream.post("[2]"), await stream.head(), await stream.get()]
+    const answers = [
+      await stream.put({ body: "[1]" }),
+      await stream.post("[2]"),
+      await stream.head(),
+      await stream.get(),
+    ]
     for (const answer of answers) {
       for (const name of ["Stream-Record-First", "Stream-Record-Start", "Stream-Record-Next"]) {
         assert.equal(answer.ok().header(name), undefined, `${answer}`)
@@ -381,7 +431,7 @@ clause("6.5", "a stream without records has no record coordinates", async () => 
 
 decision(11, "6.1", "a record keeps its tokens exactly as sent; only insignificant white space goes", async () => {
   const stream = await bucket.make(JSON_TYPE)
-  const sent = ['{"b":1.0, "a":1e3 ,"b":2}', "-0.0", "1E400", '"\\u00e9\\/é"', "12345678901234567890123", '[ 1 , { } ]']
+  const sent = ['{"b":1.0, "a":1e3 ,"b":2}', "-0.0", "1E400", '"\\u00e9\\/é"', "12345678901234567890123", "[ 1 , { } ]"]
   const kept = ['{"b":1.0,"a":1e3,"b":2}', "-0.0", "1E400", '"\\u00e9\\/é"', "12345678901234567890123", "[1,{}]"]
   ;(await stream.post(`[${sent.join(" ,\n")}]`)).ok()
   const lines = (await stream.get("?record=0")).expect(200).text

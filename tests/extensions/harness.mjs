@@ -7,7 +7,7 @@ import assert from "node:assert/strict"
 import { randomBytes } from "node:crypto"
 import { after, test } from "node:test"
 
-import { send } from "./http.mjs"
+import { BASE_PATH, send } from "./http.mjs"
 
 export const JSON_TYPE = "application/json"
 export const TEXT = "text/plain"
@@ -138,7 +138,10 @@ export class Stream {
   }
 
   batch(frames, headers = {}) {
-    return this.request("POST", "/append-batch", { body: frames, headers: { "Content-Type": this.contentType, ...headers } })
+    return this.request("POST", "/append-batch", {
+      body: frames,
+      headers: { "Content-Type": this.contentType, ...headers },
+    })
   }
 
   publish(offset, body, headers = {}) {
@@ -181,6 +184,22 @@ export class Stream {
   putAttributes(attributes, headers = { "Content-Type": JSON_TYPE }) {
     const body = typeof attributes === "string" ? attributes : JSON.stringify(attributes)
     return this.request("PUT", "/attrs", { body, headers })
+  }
+
+  /**
+   * A fork of this stream at the offset, which is created by this call. Undefined, and the test `t` is skipped, if the
+   * server has no forks (501).
+   */
+  async fork(t, offset) {
+    const fork = this.bucket.stream(this.contentType)
+    const answer = await fork.put({ headers: this.forkHeaders(offset) })
+    if (answer.status === 501) return void t.skip("this server has no forks")
+    answer.expect(201)
+    return fork
+  }
+
+  forkHeaders(offset) {
+    return { "Stream-Forked-From": BASE_PATH + this.path, "Stream-Fork-Offset": offset }
   }
 
   /** A record-aware read that must succeed with complete lines; `query` has the record parameters. */
@@ -255,20 +274,26 @@ export function jsonValues(text) {
   } catch {
     // Not one JSON text: lines.
   }
-  return text.split("\n").filter((line) => line !== "").map((line) => JSON.parse(line))
+  return text
+    .split("\n")
+    .filter((line) => line !== "")
+    .map((line) => JSON.parse(line))
 }
 
 /** The values of an NDJSON body: every line is one complete JSON text and ends in a line feed. */
 export function ndjson(answer) {
   if (answer.body.length === 0) return []
   assert.ok(answer.text.endsWith("\n"), `the last line does not end: ${answer}`)
-  return answer.text.slice(0, -1).split("\n").map((line) => {
-    try {
-      return JSON.parse(line)
-    } catch {
-      return assert.fail(`not a complete JSON text: ${line}\n${answer}`)
-    }
-  })
+  return answer.text
+    .slice(0, -1)
+    .split("\n")
+    .map((line) => {
+      try {
+        return JSON.parse(line)
+      } catch {
+        return assert.fail(`not a complete JSON text: ${line}\n${answer}`)
+      }
+    })
 }
 
 /** The coordinates and values of a record-aware answer; checks what 6.7 demands of every one. */
@@ -281,7 +306,13 @@ export function recordPage(answer) {
     offset: answer.require("Stream-Next-Offset"),
     values: answer.status === 204 ? [] : ndjson(answer),
   }
-  assert.ok(answer.header("Stream-Extensions")?.split(",").some((token) => token.trim() === RECORDS_TOKEN), `${answer}`)
+  assert.ok(
+    answer
+      .header("Stream-Extensions")
+      ?.split(",")
+      .some((token) => token.trim() === RECORDS_TOKEN),
+    `${answer}`,
+  )
   assert.equal(page.next - page.start, page.values.length, `records ${page.start} to ${page.next}: ${answer}`)
   assert.ok(page.first <= page.start, `${answer}`)
   return page
@@ -290,7 +321,7 @@ export function recordPage(answer) {
 /** Follows a record-aware read to the tail. */
 export async function allRecords(stream, start = 0, more = "") {
   const pages = []
-  for (let record = start; ; ) {
+  for (let record = start; ;) {
     const page = await stream.readRecords(`?record=${record}${more}`)
     pages.push(page)
     if (page.answer.header("Stream-Up-To-Date") === "true") break
@@ -304,7 +335,7 @@ export async function allRecords(stream, start = 0, more = "") {
 export async function readOn(stream, offset = "-1", more = "") {
   const bodies = []
   const offsets = []
-  for (let at = offset; ; ) {
+  for (let at = offset; ;) {
     const answer = (await stream.get(from(at, more))).expect(200)
     const next = answer.require("Stream-Next-Offset")
     bodies.push(answer.body)
@@ -372,7 +403,14 @@ function parsePart(text) {
     assert.ok(colon > 0, `not a header of a part: ${line}`)
     headers[line.slice(0, colon).toLowerCase()] = line.slice(colon + 1).trim()
   }
-  return { headers, contentType: headers["content-type"], body: text.subarray(headEnd + 4), get text() { return String(this.body) } }
+  return {
+    headers,
+    contentType: headers["content-type"],
+    body: text.subarray(headEnd + 4),
+    get text() {
+      return String(this.body)
+    },
+  }
 }
 
 // --- append batch

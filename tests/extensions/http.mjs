@@ -64,7 +64,9 @@ export class Answer {
 
   toString() {
     const body = this.body.length > 300 ? `${this.body.subarray(0, 300)}... (${this.body.length} bytes)` : this.text
-    const telling = Object.entries(this.headers).filter(([name]) => /^(stream|producer|content|etag|location)/.test(name))
+    const telling = Object.entries(this.headers).filter(([name]) =>
+      /^(stream|producer|content|etag|location)/.test(name),
+    )
     return `${this.status} to ${this.request}\n  ${JSON.stringify(Object.fromEntries(telling))}\n  ${body}`
   }
 }
@@ -232,7 +234,10 @@ export class EventStream {
  */
 export async function openEvents(t, path, headers = {}) {
   const own = new client.Agent()
-  const { request, answered, name } = open("GET", path, { headers: { Accept: "text/event-stream", ...headers }, agent: own })
+  const { request, answered, name } = open("GET", path, {
+    headers: { Accept: "text/event-stream", ...headers },
+    agent: own,
+  })
   request.end()
   const response = await answered
   if (response.statusCode !== 200) return new Answer(name, response, await bodyOf(response))

@@ -19,14 +19,24 @@ const { values } = parseArgs({
 })
 
 const here = dirname(fileURLToPath(import.meta.url))
-const files = readdirSync(here).filter((name) => name.endsWith(".test.mjs")).sort().map((name) => join(here, name))
+const files = readdirSync(here)
+  .filter((name) => name.endsWith(".test.mjs"))
+  .sort()
+  .map((name) => join(here, name))
+
+// Each file's run listens for the end of this process.
+process.setMaxListeners(0)
 
 /** The lines that say what went wrong: the innermost error, without the frames of the test runner. */
 function explain(error) {
   let cause = error
   while (cause?.cause instanceof Error) cause = cause.cause
   const text = String(cause?.stack ?? cause?.cause ?? cause)
-  return text.split("\n").filter((line) => !line.includes("node:internal")).map((line) => `    ${line}`).join("\n")
+  return text
+    .split("\n")
+    .filter((line) => !line.includes("node:internal"))
+    .map((line) => `    ${line}`)
+    .join("\n")
 }
 
 /** Runs one file in a process of its own, prints what failed, and returns how many tests went which way. */
