@@ -89,6 +89,13 @@ clause("2.2", "a blob of some megabytes comes back byte for byte", async () => {
   assert.ok(read.body.equals(blob), `${read.body.length} bytes of ${blob.length}, or other ones`)
 })
 
+clause("2.2", "a blob that comes in chunks, without its length, is a snapshot", async () => {
+  const { stream, offsets } = await messages(["one"])
+  const body = "0123456789".repeat(10_000)
+  ;(await stream.request("PUT", `/snapshot/${segment(offsets[0])}`, { body, chunked: true })).expect(204)
+  assert.ok((await stream.snapshot(offsets[0])).expect(200).text === body)
+})
+
 clause("2.2", "an empty blob is a snapshot", async () => {
   const { stream, offsets } = await messages(["one"])
   ;(await stream.publish(offsets[0], "", { "Content-Type": "text/x-empty" })).expect(204)
@@ -414,6 +421,18 @@ decision(19, "2.2", "the order of checks", async () => {
 decision(19, "2.2", "snapshot?record beyond the tail is 409, like an offset", async () => {
   ;(await (await bucket.records(["a"])).publishAtRecord(2, "x")).expect(409)
 })
+
+decision(
+  24,
+  "2.2",
+  "publishing does not renew a TTL: a stream of which only snapshots are published expires",
+  async () => {
+    const stream = await bucket.make(TEXT, { headers: { "Stream-TTL": "1" } })
+    const tail = await stream.tail()
+    while ((await stream.publish(tail, "x")).expect(204, 404).status === 204);
+    ;(await stream.snapshot(tail)).expect(404)
+  },
+)
 
 decision(9, "2.2", "a plain decimal is an offset: the byte position", async () => {
   const { stream, offsets } = await messages(["12345", "678"])

@@ -92,6 +92,15 @@ clause("4.1", "binary payloads are taken as they are, also those that look like 
   assert.ok((await readBytes(stream)).equals(Buffer.concat(payloads)))
 })
 
+clause("4.1", "a batch that comes in chunks, cut inside a frame, is a batch", async () => {
+  const stream = await bucket.make(TEXT)
+  const headers = { "Content-Type": TEXT }
+  const body = frames(["one,", "a longer frame,", "three"])
+  const answer = await stream.request("POST", "/append-batch", { body, chunked: true, headers })
+  assert.equal(acks(answer).length, 3)
+  assert.equal(String(await readBytes(stream)), "one,a longer frame,three")
+})
+
 clause("4.1", "Content-Type MUST match the stream's: otherwise nothing is committed", async () => {
   const stream = await bucket.make(TEXT, { body: "kept" })
   const answer = await stream.batch(frames(["a", "b"]), { "Content-Type": BYTES })

@@ -91,6 +91,14 @@ clause("5.4", "attributes MAY be updated after a stream is closed", async () => 
   assert.deepEqual(await attributes(stream), FULL)
 })
 
+clause("5.4", "a body that comes in chunks is taken like any other; one that is too large is 400", async () => {
+  const stream = await bucket.make(TEXT)
+  const put = (body) => stream.request("PUT", "/attrs", { body, chunked: true, headers: { "Content-Type": JSON_TYPE } })
+  ;(await put(JSON.stringify(FULL))).expect(204)
+  ;(await put(ofBytes(BYTES_MAX + 1))).expect(400)
+  assert.deepEqual(await attributes(stream), FULL)
+})
+
 clause("5.4", "404 if the stream does not exist", async () => {
   ;(await bucket.stream(TEXT).putAttributes(FULL)).expect(404)
 })

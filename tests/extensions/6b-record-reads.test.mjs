@@ -321,6 +321,18 @@ clause("6.7", "If-None-Match: an answer is 304 only for the same records in the 
   ;(await stream.get("?record=1", { "If-None-Match": etag })).expect(200)
 })
 
+decision(
+  9,
+  "6.7",
+  "an offset of a JSON stream that is no record boundary is 400, a plain decimal that is one is accepted",
+  async () => {
+    const stream = await bucket.make(JSON_TYPE, { body: '["ab","cd"]' })
+    // "ab", and its separator.
+    assert.deepEqual(await readValues(stream, "5"), ["cd"])
+    for (const offset of ["1", "4", "6", "11", "05"]) (await stream.get(from(offset))).expect(400)
+  },
+)
+
 decision(12, "6.7", "an ordinary read with Accept: application/x-ndjson gets the same lines", async () => {
   const plain = (await ten.get("", { Accept: NDJSON })).expect(200)
   assert.equal(plain.mediaType, NDJSON)

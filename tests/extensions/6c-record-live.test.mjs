@@ -2,20 +2,7 @@
 
 import assert from "node:assert/strict"
 
-import {
-  Bucket,
-  JSON_TYPE,
-  TEXT,
-  clause,
-  decision,
-  from,
-  jsonValues,
-  ndjson,
-  range,
-  readValues,
-  recordPage,
-  segment,
-} from "./harness.mjs"
+import { Bucket, TEXT, clause, decision, from, jsonValues, ndjson, range, readValues, recordPage } from "./harness.mjs"
 import { openEvents } from "./http.mjs"
 
 const bucket = await Bucket.create()
@@ -471,9 +458,13 @@ decision(30, "6.9", "the id of a control event is the next offset", async (t) =>
   assert.equal(control.id, JSON.parse(control.data).streamNextOffset)
 })
 
-decision(9, "6.9", "a client may go on by the offset of an envelope's control event in any form", async () => {
-  const stream = await bucket.make(JSON_TYPE, { body: '["ab","cd"]' })
-  // "ab", and its separator.
-  assert.deepEqual(await readValues(stream, "5"), ["cd"])
-  ;(await stream.get(`?offset=${segment("4")}`)).expect(400)
+decision(25, "6.9", "deletion ends live readers at once: a long-poll is 404, SSE closes", async (t) => {
+  const stream = await bucket.records([1])
+  const events = await follow(t, stream, "?record=now&live=sse&record_view=envelope")
+  await atTail(events)
+  const poll = stream.get("?record=now&live=long-poll")
+  // Whether the poll came before the deletion or after it, it is 404.
+  ;(await stream.delete()).expect(204)
+  ;(await poll).expect(404)
+  assert.equal(await events.next(), null)
 })

@@ -71,14 +71,14 @@ export class Answer {
   }
 }
 
-function open(method, path, { headers = {}, body, agent: own = agent } = {}) {
+function open(method, path, { headers = {}, body, chunked = false, agent: own = agent } = {}) {
   const request = client.request({
     protocol: base.protocol,
     hostname: base.hostname,
     port: base.port,
     method,
     path: BASE_PATH + path,
-    headers: { ...headers, ...(body === undefined ? {} : { "Content-Length": Buffer.byteLength(body) }) },
+    headers: { ...headers, ...(body === undefined || chunked ? {} : { "Content-Length": Buffer.byteLength(body) }) },
     agent: own,
   })
   const answered = new Promise((resolve, reject) => {
@@ -98,12 +98,19 @@ async function bodyOf(response) {
 }
 
 /**
- * One request and its whole answer. `path` starts with a slash, below the base URL, and is sent as it is.
+ * One request and its whole answer. `path` starts with a slash, below the base URL, and is sent as it is. With `chunked`
+ * the body goes out in two chunks and without its length.
  * @returns {Promise<Answer>}
  */
 export async function send(method, path, options = {}) {
   const { request, answered, name } = open(method, path, options)
-  request.end(options.body)
+  if (options.chunked) {
+    const bytes = Buffer.from(options.body)
+    request.write(bytes.subarray(0, bytes.length >> 1))
+    request.end(bytes.subarray(bytes.length >> 1))
+  } else {
+    request.end(options.body)
+  }
   const response = await answered
   return new Answer(name, response, await bodyOf(response))
 }
