@@ -35,6 +35,8 @@ pub struct Config {
     pub cache_bytes: u64,
     /// Largest request body.
     pub max_body_bytes: u64,
+    /// Largest snapshot.
+    pub max_snapshot_bytes: u64,
     /// Most connections, all shards together.
     pub max_connections: usize,
     /// How long a long-poll waits.

@@ -42,6 +42,12 @@ pub const EMPTY_LINES_MAX: usize = 4;
 pub const BODY_BYTES_DEFAULT: u64 = 32 * 1024 * 1024;
 /// Largest `--max-body-bytes`.
 pub const BODY_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// Bytes of a snapshot (`--max-snapshot-bytes`): 413.
+pub const SNAPSHOT_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
+/// Largest `--max-snapshot-bytes`.
+pub const SNAPSHOT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// Snapshots of the largest size whose bodies may be in flight, per shard, if `--max-body-bytes` allows for fewer.
+pub const SNAPSHOTS_IN_FLIGHT: u64 = 2;
 /// Bytes of bodies in flight, as a multiple of `--max-body-bytes`, per shard: 503 with `Retry-After`.
 pub const BODIES_IN_FLIGHT: u64 = 16;
 /// Bytes of the budget that a chunked body of unknown length takes.
@@ -119,6 +125,10 @@ pub const READ_PAGE_BYTES_DEFAULT: u64 = 1024 * 1024;
 pub const READ_PAGE_BYTES_MIN: u64 = 4096;
 /// Largest `--read-page-bytes`.
 pub const READ_PAGE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Bytes of a slice of a long answer (a snapshot, a bootstrap): what it keeps in memory at a time, before framing.
+pub const SLICE_BYTES_MAX: u64 = 1024 * 1024;
+/// Messages of a slice of a bootstrap: the head of a part may be far larger than the message.
+pub const SLICE_MESSAGES_MAX: usize = 4096;
 /// Bytes of stream data in one SSE data event, before encoding.
 pub const SSE_EVENT_BYTES_MAX: usize = 256 * 1024;
 /// Envelopes that an SSE reader is sent at a time: each has a control event, which may be far larger than its record.

@@ -327,14 +327,15 @@ impl Progress {
         let bytes = self.run.bytes(self.run.pieces[0], body);
         let canonical = Canonical { bytes, separator: is_json, lengths: self.run.lengths() };
         let owned = large::Owned::of(canonical);
-        let parts = large::stage_parts(api, self.id.lineage, owned.bytes()).await?;
+        let staged = large::stage_parts(api, self.id.lineage, owned.bytes()).await?;
         large::wait_for_room(api, META_BYTES + owned.meta_bytes(), 0).await?;
         if !self.is_open(api) {
             self.stage_if_open(api, body);
             return Ok(());
         }
         let (tail, is_json) = self.tail(api);
-        let event = appended_event(self.id, &CONTROLS, tail.bytes, owned.lengths(), Payload::Parts(&parts));
+        let event =
+            appended_event(self.id, &CONTROLS, tail.bytes, owned.lengths(), Payload::Parts(&staged.parts));
         let stamp = api.shard.stage_append(self.id, event, 0, |_| {});
         self.acknowledge_run(tail.bytes, tail.records, is_json, stamp.ticket);
         Ok(())

@@ -348,7 +348,7 @@ impl LargeCreate {
     async fn run(&self, api: &Api, out: &mut Vec<u8>) -> Result<Step, Problem> {
         let lineage = api.shard.lineages.next(api.shard.index).ok_or(NO_LINEAGE)?;
         let refused = |refusal| api.refusal(refusal);
-        let parts = large::stage_parts(api, lineage, self.payload.bytes()).await.map_err(refused)?;
+        let staged = large::stage_parts(api, lineage, self.payload.bytes()).await.map_err(refused)?;
         let named = Named { address: Address::of_key(&self.key), hash: self.hash };
         let wanted = Wanted {
             content_type: &self.content_type,
@@ -370,7 +370,7 @@ impl LargeCreate {
         }
         let canonical =
             Canonical { bytes: self.payload.bytes(), separator: false, lengths: self.payload.lengths() };
-        let payload = Payload::Parts(&parts);
+        let payload = Payload::Parts(&staged.parts);
         let (id, ticket) = api.stage_new(lineage, named, &wanted, canonical, payload, meta_bytes)?;
         api.created(out, self.manner, id, &self.location);
         Ok(Step::After(ticket))

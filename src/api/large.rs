@@ -4,6 +4,7 @@
 use crate::http::service::{Fill, OneShot, Step};
 use crate::limits::RECORDS_PER_APPEND_MAX;
 use crate::protocol::errors::{Code, Problem};
+use crate::shard::pending::PendingChunk;
 use crate::shard::table::StreamId;
 use crate::storage::event::{Lengths, Part, Payload, Producer};
 use crate::storage::log::{Class, Refusal, Room};
@@ -96,17 +97,37 @@ pub async fn wait_for_room(api: &Api, meta_bytes: usize, payload_bytes: usize) -
     }
 }
 
-/// Writes a payload as chunk entries of a stream that exists, or will.
-pub async fn stage_parts(api: &Api, lineage: u64, bytes: &[u8]) -> Result<Vec<Part>, Refusal> {
-    const CHUNK_META_BYTES: usize = 64;
-    let part_bytes = api.shard.log.payload_max() - CHUNK_META_BYTES;
-    let mut parts = Vec::with_capacity(bytes.len() / part_bytes + 1);
-    for chunk in bytes.chunks(part_bytes) {
-        wait_for_room(api, CHUNK_META_BYTES, chunk.len()).await?;
-        parts.push(api.shard.log.stage_chunk(lineage, chunk).1);
-        glommio::yield_if_needed().await;
+/// Chunk entries of a payload that no entry names yet.
+#[derive(Default)]
+pub struct StagedParts {
+    /// Where they lie, in order.
+    pub parts: Vec<Part>,
+    /// Keeps settling from them; to be dropped once an entry that names them is staged, or never will be.
+    pending: Option<PendingChunk>,
+}
+
+impl StagedParts {
+    /// Writes the next bytes of the payload, as chunk entries of a stream that exists, or will.
+    pub async fn add(&mut self, api: &Api, lineage: u64, bytes: &[u8]) -> Result<(), Refusal> {
+        const CHUNK_META_BYTES: usize = 64;
+        let part_bytes = api.shard.log.payload_max() - CHUNK_META_BYTES;
+        for chunk in bytes.chunks(part_bytes) {
+            wait_for_room(api, CHUNK_META_BYTES, chunk.len()).await?;
+            let (_, part) = api.shard.log.stage_chunk(lineage, chunk);
+            let segment = part.place.segment;
+            self.pending.get_or_insert_with(|| api.shard.pending_chunks.enter(segment));
+            self.parts.push(part);
+            glommio::yield_if_needed().await;
+        }
+        Ok(())
     }
-    Ok(parts)
+}
+
+/// Writes a payload as chunk entries of a stream that exists, or will.
+pub async fn stage_parts(api: &Api, lineage: u64, bytes: &[u8]) -> Result<StagedParts, Refusal> {
+    let mut staged = StagedParts::default();
+    staged.add(api, lineage, bytes).await?;
+    Ok(staged)
 }
 
 /// An append that is larger than a commit.
@@ -153,7 +174,7 @@ impl LargeAppend {
 
     async fn run(&self, api: &Api, out: &mut Vec<u8>) -> Result<Step, Problem> {
         let refused = |refusal| api.refusal(refusal);
-        let parts = stage_parts(api, self.id.lineage, &self.payload.bytes).await.map_err(refused)?;
+        let staged = stage_parts(api, self.id.lineage, &self.payload.bytes).await.map_err(refused)?;
         let controls = self.controls();
         let meta_bytes = controls.meta_bytes() + self.payload.meta_bytes();
         wait_for_room(api, meta_bytes, 0).await.map_err(refused)?;
@@ -168,7 +189,7 @@ impl LargeAppend {
         let start = stream.staged.bytes;
         drop(table);
         let lengths = self.payload.lengths();
-        let event = appended_event(self.id, &controls, start, lengths, Payload::Parts(&parts));
+        let event = appended_event(self.id, &controls, start, lengths, Payload::Parts(&staged.parts));
         let stamp = api.shard.stage_append(self.id, event, 0, |_| {});
         api.appended(out, self.manner, self.id, &controls, lengths);
         Ok(Step::After(stamp.ticket))

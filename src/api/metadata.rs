@@ -1,10 +1,11 @@
-//! `HEAD {stream}` (base protocol 5.5; extension 6.5): what is durable of a stream, without its data. Renews nothing.
+//! `HEAD {stream}` (base protocol 5.5; extension 2.4, 6.5): what is durable of a stream, without its data. Renews nothing.
 
 use crate::http::Status;
 use crate::http::service::Step;
 use crate::protocol::time;
 
 use super::answer::{end_headers, retained_records};
+use super::snapshot::snapshot_headers;
 use super::{Api, Named, Request};
 
 impl Api {
@@ -20,6 +21,9 @@ impl Api {
         answer.header("Content-Type", &stream.content_type.bytes);
         end_headers(&mut answer, id.lineage, stream.durable);
         retained_records(&mut answer, stream);
+        if let Some(snapshot) = stream.snapshot().durable {
+            snapshot_headers(&mut answer, id.lineage, snapshot);
+        }
         if let Some(lifetime) = stream.lifetime.as_deref() {
             if let Some(ttl_seconds) = lifetime.ttl_seconds {
                 answer.header_u64("Stream-TTL", ttl_seconds);

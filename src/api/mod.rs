@@ -6,15 +6,21 @@
 
 pub mod answer;
 pub mod append;
+pub mod attributes;
 pub mod batch;
+pub mod bootstrap;
+pub mod boundary;
 pub mod buckets;
 pub mod create;
 pub mod delete;
 pub mod large;
 pub mod long_poll;
 pub mod metadata;
+pub mod publish;
 pub mod range;
 pub mod read;
+pub mod retention;
+pub mod snapshot;
 pub mod sse;
 pub mod start;
 
@@ -23,6 +29,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use crate::http::cors;
+use crate::http::pieces::Pieces;
 use crate::http::response::{CommonHeaders, write_refusal};
 use crate::http::service::{Admit, Service, Step};
 use crate::http::{Framing, Head, Known, Method};
@@ -35,6 +42,7 @@ use crate::shard::{self, Found, Shard};
 use crate::storage::log::Refusal;
 
 use answer::Manner;
+use bootstrap::Boundaries;
 
 /// The service of one shard. Cheap to clone.
 #[derive(Clone)]
@@ -48,6 +56,7 @@ pub struct Inner {
     /// Unix milliseconds, refreshed by [`Api::tick`]: good enough for deadlines, free to read.
     coarse_ms: Cell<u64>,
     scratch: RefCell<Scratch>,
+    boundaries: Boundaries,
 }
 
 /// Memory that one request uses while it is served, kept for the next.
@@ -84,6 +93,8 @@ pub struct Request<'a> {
     pub head: &'a Head<'a>,
     /// Its body.
     pub body: &'a [u8],
+    /// In place of it a body that came in pieces, to be taken by the operation that it was admitted for.
+    pub pieces: Option<&'a Cell<Pieces>>,
     /// How it wants its answer.
     pub manner: Manner,
 }
@@ -112,6 +123,7 @@ impl Api {
             common: RefCell::new(common),
             coarse_ms: Cell::new(now_ms),
             scratch: RefCell::default(),
+            boundaries: Boundaries::new(),
             shard,
         }))
     }
@@ -153,17 +165,10 @@ impl Api {
         }
         match route {
             Route::Stream(address) => self.stream(request, Named::of(address, hash), out),
-            Route::Suffix { address, suffix: Suffix::Batch } => match request.head.method {
-                Method::Post => self.append_batch(request, Named::of(address, hash), out),
-                _ => {
-                    let named = Named::of(address, hash);
-                    let request = &self.about_key(request, named.hash, named.address.key);
-                    self.method_not_allowed(request, out, "POST, OPTIONS")
-                }
-            },
+            Route::Suffix { address, suffix } => self.suffix(request, Named::of(address, hash), suffix, out),
             Route::Bucket { bucket } => self.bucket(request, bucket, out),
             Route::BucketStreams { bucket } => self.list_bucket(request, bucket, out),
-            Route::Suffix { .. } | Route::Reserved { .. } => {
+            Route::Reserved { .. } => {
                 let problem = Problem::fixed(Code::NotImplemented, "this server does not have this endpoint");
                 self.fail(request, out, &problem)
             }
@@ -204,6 +209,30 @@ impl Api {
                 self.method_not_allowed(request, out, "GET, HEAD, PUT, POST, DELETE, OPTIONS")
             }
         }
+    }
+
+    /// An endpoint below a stream of the bucket surface.
+    fn suffix(&self, request: &Request<'_>, named: Named<'_>, suffix: Suffix<'_>, out: &mut Vec<u8>) -> Step {
+        use Method::{Delete, Get, Head, Post, Put};
+        let allow = match (suffix, request.head.method) {
+            (Suffix::Batch, Post) => return self.append_batch(request, named, out),
+            (Suffix::Batch, _) => "POST, OPTIONS",
+            (Suffix::Attributes, Get | Head) => return self.read_attributes(request, named, out),
+            (Suffix::Attributes, Put) => return self.replace_attributes(request, named, out),
+            (Suffix::Attributes, _) => "GET, HEAD, PUT, OPTIONS",
+            (Suffix::Snapshot(segment), Put) => return self.publish_snapshot(request, named, segment, out),
+            (Suffix::Snapshot(None), Get | Head) => return self.latest_snapshot(request, named, out),
+            (Suffix::Snapshot(None), _) => "GET, HEAD, PUT, OPTIONS",
+            (Suffix::Snapshot(Some(at)), Get | Head) => return self.read_snapshot(request, named, at, out),
+            (Suffix::Snapshot(Some(at)), Delete) => return self.delete_snapshot(request, named, at, out),
+            (Suffix::Snapshot(Some(_)), _) => "GET, HEAD, PUT, DELETE, OPTIONS",
+            (Suffix::Retention(segment), Put) => return self.retain(request, named, segment, out),
+            (Suffix::Retention(_), _) => "PUT, OPTIONS",
+            (Suffix::Bootstrap, Get | Head) => return self.bootstrap(request, named, out),
+            (Suffix::Bootstrap, _) => "GET, HEAD, OPTIONS",
+        };
+        let request = &self.about_key(request, named.hash, named.address.key);
+        self.method_not_allowed(request, out, allow)
     }
 
     /// Placement hash of what a route is about. What is about nothing is served by any shard.
@@ -285,7 +314,7 @@ impl Api {
     }
 
     /// What a request with a body that is not all here is told before the body is read (decision 7: 404, then 413).
-    fn admit_or_refuse(&self, request: &mut Request<'_>) -> Result<Admit, Problem> {
+    fn admit_or_refuse(&self, request: &mut Request<'_>, out: &mut Vec<u8>) -> Result<Admit, Problem> {
         let head = request.head;
         let mut path = Vec::new();
         let route = names::route(head.path, &mut path)?;
@@ -293,24 +322,48 @@ impl Api {
         if let Some(shard) = self.elsewhere(hash) {
             return Ok(Admit::Elsewhere(shard));
         }
-        match (&route, hash) {
-            (Route::Stream(address) | Route::Suffix { address, suffix: Suffix::Batch }, Some(hash))
-                if head.method == Method::Post && self.shard.find(hash, address.key) == Found::Missing =>
-            {
-                return Err(self.not_found(address));
+        let length = match head.framing {
+            Framing::Length(length) => length,
+            Framing::None | Framing::Chunked => 0,
+        };
+        let mut named = None;
+        if let (Route::Stream(address) | Route::Suffix { address, .. }, Some(hash)) = (&route, hash) {
+            named = Some(Named { address: *address, hash });
+            let is_missing = || self.shard.find(hash, address.key) == Found::Missing;
+            match (&route, head.method) {
+                (Route::Suffix { suffix: Suffix::Snapshot(segment), .. }, Method::Put) => {
+                    return Ok(self.admit_snapshot(
+                        request,
+                        Named { address: *address, hash },
+                        *segment,
+                        out,
+                    ));
+                }
+                (Route::Suffix { suffix: Suffix::Attributes, .. }, Method::Put) => {
+                    if is_missing() {
+                        return Err(self.not_found(address));
+                    }
+                    if attributes::is_too_long(length) {
+                        *request = self.about_key(request, hash, address.key);
+                        return Err(self.refuse_long_attributes(request));
+                    }
+                }
+                (Route::Stream(_) | Route::Suffix { suffix: Suffix::Batch, .. }, Method::Post)
+                    if is_missing() =>
+                {
+                    return Err(self.not_found(address));
+                }
+                _ => {}
             }
-            _ => {}
         }
         let max_bytes = self.body_bytes_max(&route);
-        match head.framing {
-            Framing::Length(length) if length > max_bytes => {
-                if let (Route::Stream(address) | Route::Suffix { address, .. }, Some(hash)) = (&route, hash) {
-                    *request = self.about_key(request, hash, address.key);
-                }
-                Err(too_large(max_bytes))
+        if length > max_bytes {
+            if let Some(named) = named {
+                *request = self.about_key(request, named.hash, named.address.key);
             }
-            _ => Ok(Admit::Body { max_bytes }),
+            return Err(too_large(max_bytes));
         }
+        Ok(Admit::Body { max_bytes, in_pieces: false })
     }
 }
 
@@ -334,18 +387,24 @@ pub fn scheme(api: &Api, head: &Head<'_>) -> &'static [u8] {
 
 impl Service for Api {
     fn admit(&self, head: &Head<'_>, out: &mut Vec<u8>) -> Admit {
-        let mut request = Request { head, body: b"", manner: Manner::of(head, true) };
-        self.admit_or_refuse(&mut request).unwrap_or_else(|problem| {
+        let mut request = Request { head, body: b"", pieces: None, manner: Manner::of(head, true) };
+        self.admit_or_refuse(&mut request, out).unwrap_or_else(|problem| {
             self.problem(out, request.manner, &problem);
-            Admit::Refused
+            Admit::Refused(0)
         })
     }
 
     fn call(&self, head: &Head<'_>, body: &[u8], out: &mut Vec<u8>) -> Step {
-        let request = Request { head, body, manner: Manner::of(head, self.shard.stopping()) };
-        let step = self.dispatch(&request, out);
+        let manner = Manner::of(head, self.shard.stopping());
+        let step = self.dispatch(&Request { head, body, pieces: None, manner }, out);
         self.scratch.borrow_mut().trim();
         step
+    }
+
+    fn call_with_pieces(&self, head: &Head<'_>, body: &mut Pieces, out: &mut Vec<u8>) -> Step {
+        let manner = Manner::of(head, self.shard.stopping());
+        let pieces = Some(Cell::from_mut(body));
+        self.dispatch(&Request { head, body: b"", pieces, manner }, out)
     }
 
     fn malformed(&self, problem: &Problem, out: &mut Vec<u8>) {

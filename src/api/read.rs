@@ -12,6 +12,7 @@ use crate::protocol::{envelope, etag, headers, json};
 use crate::shard::stream::{Start, Stream};
 use crate::shard::table::StreamId;
 use crate::storage::extents::Piece;
+use crate::storage::log::ReadError;
 
 use super::answer::{Manner, record_range, retained_headers};
 use super::{Api, Named, Request, range, start};
@@ -272,12 +273,7 @@ impl Api {
             return out;
         }
         if let Err(error) = read {
-            eprintln!(
-                "thalweg: shard {}: read of stream {} failed: {error}",
-                self.shard.index, page.id.lineage
-            );
-            let message = "stored bytes could not be read, or are damaged; see the server's log";
-            self.problem(&mut out, manner, &Problem::fixed(Code::ReadFailed, message));
+            self.problem(&mut out, manner, &failed(self, page.id, &error));
             return out;
         }
         let mut answer = self.answer(&mut out, Status::OK, manner);
@@ -293,6 +289,13 @@ impl Api {
         }
         out
     }
+}
+
+/// Logs that stored bytes could not be read; the problem that the client is told.
+pub fn failed(api: &Api, id: StreamId, error: &ReadError) -> Problem {
+    eprintln!("thalweg: shard {}: read of stream {} failed: {error}", api.shard.index, id.lineage);
+    let message = "stored bytes could not be read, or are damaged; see the server's log";
+    Problem::fixed(Code::ReadFailed, message)
 }
 
 /// The headers of an answer about a page.

@@ -313,8 +313,7 @@ impl Subscriber {
         let bytes = match read {
             Ok(bytes) => bytes,
             Err(error) => {
-                let (shard, lineage) = (self.api.shard.index, self.attached.stream.lineage);
-                eprintln!("thalweg: shard {shard}: read of stream {lineage} failed: {error}");
+                super::read::failed(&self.api, self.attached.stream, &error);
                 // The status is long sent: cutting the connection is the only way to say that this is not the end.
                 return Poll::Ready(Some(Fill::Close));
             }

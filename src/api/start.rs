@@ -43,6 +43,16 @@ impl Refused {
     }
 }
 
+/// A token of another life of the name (decision 8).
+pub const OTHER_LINEAGE: Problem = Problem::fixed(
+    Code::OffsetGone,
+    "the offset belongs to an earlier stream of this name, or to another stream",
+);
+
+/// A token with a lineage that no stream ever had (decision 8).
+pub const NEVER_ISSUED: Problem =
+    Problem::fixed(Code::InvalidOffset, "the offset was never returned by this server");
+
 /// What lies before the first retained place of a stream is asked for (decision 10).
 pub const OFFSET_TRIMMED: Problem = Problem::fixed(
     Code::OffsetGone,
@@ -74,12 +84,9 @@ fn at_offset(stream: &Stream, offset: OffsetArg, lineages: &Lineages) -> Result<
         OffsetArg::Plain(from) => from,
         OffsetArg::Token { lineage, offset } if lineage == stream.lineage => offset,
         OffsetArg::Token { lineage, .. } if lineages.issued(lineage) => {
-            let message = "the offset belongs to an earlier stream of this name, or to another stream";
-            return Err(Refused::fixed(Code::OffsetGone, message));
+            return Err(Refused::Plain(OTHER_LINEAGE));
         }
-        OffsetArg::Token { .. } => {
-            return Err(Refused::fixed(Code::InvalidOffset, "the offset was never returned by this server"));
-        }
+        OffsetArg::Token { .. } => return Err(Refused::Plain(NEVER_ISSUED)),
     };
     if from > tail.bytes {
         return Err(Refused::fixed(Code::OffsetBeyondTail, "the offset is beyond the end of the stream"));

@@ -72,6 +72,11 @@ pub struct Options {
           default_value = "32MiB", value_parser = max_body_bytes)]
     max_body_bytes: u64,
 
+    /// Largest snapshot, in bytes
+    #[arg(long, env = "THALWEG_MAX_SNAPSHOT_BYTES", hide_env_values = true, value_name = "BYTES",
+          default_value = "64MiB", value_parser = max_snapshot_bytes)]
+    max_snapshot_bytes: u64,
+
     /// Most connections, all shards together
     #[arg(long, env = "THALWEG_MAX_CONNECTIONS", hide_env_values = true, value_name = "COUNT",
           default_value_t = limits::CONNECTIONS_DEFAULT, value_parser = count(1, limits::CONNECTIONS_MAX as u64))]
@@ -136,6 +141,7 @@ impl Options {
             segment_bytes: self.segment_bytes,
             cache_bytes: self.cache_bytes,
             max_body_bytes: self.max_body_bytes,
+            max_snapshot_bytes: self.max_snapshot_bytes,
             max_connections: self.max_connections,
             long_poll_timeout_ms: self.long_poll_timeout_ms,
             sse_max_ms: self.sse_max_ms,
@@ -167,6 +173,10 @@ fn cache_bytes(text: &str) -> Result<u64, String> {
 
 fn max_body_bytes(text: &str) -> Result<u64, String> {
     bytes_in(text, 1, limits::BODY_BYTES_MAX)
+}
+
+fn max_snapshot_bytes(text: &str) -> Result<u64, String> {
+    bytes_in(text, 1, limits::SNAPSHOT_BYTES_MAX)
 }
 
 fn read_page_bytes(text: &str) -> Result<u64, String> {
@@ -236,6 +246,7 @@ mod tests {
         assert_eq!(config.segment_bytes, limits::SEGMENT_BYTES_DEFAULT);
         assert_eq!(config.cache_bytes, limits::CACHE_BYTES_DEFAULT);
         assert_eq!(config.max_body_bytes, limits::BODY_BYTES_DEFAULT);
+        assert_eq!(config.max_snapshot_bytes, limits::SNAPSHOT_BYTES_DEFAULT);
         assert_eq!(config.read_page_bytes, limits::READ_PAGE_BYTES_DEFAULT);
         assert_eq!((config.shard_ports, config.trust_proxy), (false, false));
     }
@@ -271,6 +282,8 @@ mod tests {
             ("--cache-bytes", "1.5GiB"),
             ("--max-body-bytes", "0"),
             ("--max-body-bytes", "32MB"),
+            ("--max-snapshot-bytes", "0"),
+            ("--max-snapshot-bytes", "2GiB"),
             ("--max-connections", "0"),
             ("--long-poll-timeout-ms", "0"),
             ("--sse-max-ms", "3600001"),

@@ -25,6 +25,7 @@ use futures_lite::io::{AsyncRead, AsyncWrite};
 use super::buffer::{Pool, ReadBuffer};
 use super::connections::{Connections, Entered, Phase};
 use super::head::{self, Framing, Method};
+use super::pieces::Pieces;
 use super::problem::HeadProblem;
 use super::readiness::Readiness;
 use super::service::{Admit, Fill, Service, Source, Step, Wait};
@@ -78,6 +79,9 @@ struct Connection<S: Service> {
     head_began_ms: Option<u64>,
     /// A chunked body, decoded.
     body: Vec<u8>,
+    /// In place of it a body that was admitted in pieces.
+    pieces: Option<Pieces>,
+    /// Whether one of the two is complete.
     body_ready: bool,
     /// What the body of the request at hand takes of the budget, until the request is served.
     budget: Option<Budget<S>>,
@@ -98,6 +102,7 @@ pub async fn serve<S: Service>(stream: Socket, unread: Vec<u8>, shared: Rc<Share
         seen_bytes: 0,
         head_began_ms: None,
         body: Vec::new(),
+        pieces: None,
         body_ready: false,
         budget: None,
         output: Vec::new(),
@@ -197,21 +202,28 @@ impl<S: Service> Connection<S> {
             return Some(Next::Flush);
         }
         let body = match head.framing {
+            _ if self.body_ready => Some(self.body.as_slice()),
             Framing::None => Some(&unread[head.head_bytes..head.head_bytes]),
             Framing::Length(length) => unread[head.head_bytes..].get(..length as usize),
-            Framing::Chunked => self.body_ready.then_some(self.body.as_slice()),
+            Framing::Chunked => None,
         };
+        let begin = self.output.len();
         let Some(body) = body else {
             return Some(match service.admit(&head, &mut self.output) {
-                Admit::Body { max_bytes } => Next::Body(Arriving::of(&head, max_bytes)),
+                Admit::Body { max_bytes, in_pieces } => Next::Body(Arriving::of(&head, max_bytes, in_pieces)),
                 Admit::Elsewhere(shard) => Next::Elsewhere(shard),
-                Admit::Refused => Next::Close,
+                Admit::Refused(ticket) => {
+                    self.await_ticket(ticket, begin);
+                    Next::Close
+                }
             });
         };
         let request_bytes = head.head_bytes + if self.body_ready { 0 } else { body.len() };
         let keep_alive = head.keep_alive;
-        let begin = self.output.len();
-        let step = service.call(&head, body, &mut self.output);
+        let step = match &mut self.pieces {
+            Some(pieces) => service.call_with_pieces(&head, pieces, &mut self.output),
+            None => service.call(&head, body, &mut self.output),
+        };
         let next = match step {
             Step::Elsewhere(shard) => {
                 assert_eq!(self.output.len(), begin, "a request that moves has no answer yet");
@@ -224,9 +236,7 @@ impl<S: Service> Connection<S> {
                 return Some(Next::Wait(wait));
             }
             Step::After(ticket) => {
-                if ticket > service.durable() {
-                    self.pending.push(Pending { ticket, begin, end: self.output.len() });
-                }
+                self.await_ticket(ticket, begin);
                 None
             }
             Step::Done => None,
@@ -238,11 +248,18 @@ impl<S: Service> Connection<S> {
         next.or_else(|| last.then_some(Next::Close))
     }
 
+    /// The answer that begins at `begin` in the out buffer leaves once a ticket is durable.
+    fn await_ticket(&mut self, ticket: u64, begin: usize) {
+        if ticket > self.shared.service.durable() {
+            self.pending.push(Pending { ticket, begin, end: self.output.len() });
+        }
+    }
+
     /// The request at the start of the input is served, or on its way.
     fn served(&mut self, request_bytes: usize, next: &Option<Next>) {
         self.input.consume(request_bytes);
         if self.body_ready {
-            self.body = Vec::new();
+            (self.body, self.pieces) = (Vec::new(), None);
             self.body_ready = false;
         }
         // A slow answer may still hold the body; a live reader does not.

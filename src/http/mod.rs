@@ -6,6 +6,7 @@
 //! | [`head`] | one request head: limits, framing, connection rules, the headers the server reads |
 //! | [`known`] | the names of those headers and their lookup |
 //! | [`body`] | the chunked transfer coding of a request body |
+//! | [`pieces`] | a long body that grows without being moved |
 //! | [`problem`] | why requests are refused before they are understood |
 //! | [`response`] | status lines, common headers, framing of answers |
 //! | [`cors`] | what browsers of other origins may send and see |
@@ -32,6 +33,7 @@ pub mod date;
 pub mod head;
 pub mod known;
 pub mod listener;
+pub mod pieces;
 pub mod problem;
 pub mod readiness;
 pub mod response;
@@ -41,5 +43,6 @@ pub mod socket;
 pub use body::{ChunkedDecoder, Fed};
 pub use head::{Framing, Head, Method};
 pub use known::Known;
+pub use pieces::Pieces;
 pub use problem::{BodyProblem, HeadProblem};
 pub use response::{Answer, CommonHeaders, Status, Terms, Transfer};

@@ -53,6 +53,8 @@ statuses! {
     NO_CONTENT 204 "No Content",
     /// The client's copy is current.
     NOT_MODIFIED 304 "Not Modified",
+    /// The resource is at another address just now.
+    TEMPORARY_REDIRECT 307 "Temporary Redirect",
     /// The request is malformed.
     BAD_REQUEST 400 "Bad Request",
     /// Not allowed: a stale epoch.

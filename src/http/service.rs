@@ -2,9 +2,11 @@
 
 use std::future::Future;
 use std::os::fd::OwnedFd;
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::head::Head;
+use super::pieces::Pieces;
 use crate::protocol::errors::Problem;
 
 /// What to do with a request whose body has not arrived whole.
@@ -14,11 +16,14 @@ pub enum Admit {
     Body {
         /// Largest body that is welcome.
         max_bytes: u64,
+        /// Whether it may be long: then it is gathered in pieces, for [`Service::call_with_pieces`].
+        in_pieces: bool,
     },
     /// Another shard owns what it is about.
     Elsewhere(usize),
-    /// An answer is in the out buffer already; the connection ends after it, for its body stays unread.
-    Refused,
+    /// An answer is in the out buffer already, true once this ticket is durable (0: at once); the connection ends after it,
+    /// for its body stays unread.
+    Refused(u64),
 }
 
 /// What came of a request.
@@ -69,7 +74,7 @@ pub trait Source {
 }
 
 /// A one-shot source: a future that yields the whole answer, and whether the connection ends with it.
-pub struct OneShot<F>(pub std::pin::Pin<Box<F>>);
+pub struct OneShot<F>(pub Pin<Box<F>>);
 
 impl<F: Future<Output = (Vec<u8>, Fill)>> OneShot<F> {
     /// Wraps the future as a step.
@@ -94,6 +99,54 @@ impl<F: Future<Output = (Vec<u8>, Fill)>> Source for OneShot<F> {
     }
 }
 
+/// An answer that is made slice by slice, so that it takes bounded memory however long it is.
+pub trait Slices: 'static {
+    /// Appends the next slice of the answer, not empty unless it is the last.
+    fn next(&mut self, out: &mut Vec<u8>) -> impl Future<Output = Fill>;
+}
+
+/// The answer that `slices` makes, as a step.
+pub fn sliced(slices: impl Slices) -> Step {
+    Step::Later(Box::new(Sliced::Idle(slices)))
+}
+
+/// What a slice under way gives back: who makes the next one, the bytes, and how it goes on.
+type Slice<S> = Pin<Box<dyn Future<Output = (S, Vec<u8>, Fill)>>>;
+
+/// See [`sliced`].
+enum Sliced<S> {
+    Idle(S),
+    UnderWay(Slice<S>),
+    Ended,
+}
+
+impl<S: Slices> Source for Sliced<S> {
+    fn poll_fill(&mut self, context: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Fill> {
+        let mut slice: Slice<S> = match std::mem::replace(self, Sliced::Ended) {
+            Sliced::Idle(mut slices) => Box::pin(async move {
+                let mut bytes = Vec::new();
+                let fill = slices.next(&mut bytes).await;
+                (slices, bytes, fill)
+            }),
+            Sliced::UnderWay(slice) => slice,
+            Sliced::Ended => panic!("an answer that has ended is asked for more"),
+        };
+        let Poll::Ready((slices, bytes, fill)) = slice.as_mut().poll(context) else {
+            *self = Sliced::UnderWay(slice);
+            return Poll::Pending;
+        };
+        if out.is_empty() {
+            *out = bytes;
+        } else {
+            out.extend_from_slice(&bytes);
+        }
+        if fill == Fill::More {
+            *self = Sliced::Idle(slices);
+        }
+        Poll::Ready(fill)
+    }
+}
+
 /// The layer above the connections of one shard.
 pub trait Service: 'static {
     /// Judges a request by its head, before its body is read. May write an answer.
@@ -101,6 +154,9 @@ pub trait Service: 'static {
 
     /// Serves a complete request.
     fn call(&self, head: &Head<'_>, body: &[u8], out: &mut Vec<u8>) -> Step;
+
+    /// Serves a complete request whose body was admitted in pieces; the service may take them.
+    fn call_with_pieces(&self, head: &Head<'_>, body: &mut Pieces, out: &mut Vec<u8>) -> Step;
 
     /// Answers a request that is no HTTP, or breaks a limit. The connection ends after it.
     fn malformed(&self, problem: &Problem, out: &mut Vec<u8>);

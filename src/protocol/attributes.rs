@@ -1,7 +1,7 @@
 //! Stream attributes (extension 5.1): a JSON object with an optional `title` (a string) and `metadata` (an object).
 //!
 //! The normal form keeps these two members alone, in this order, and without white space; an object with neither is as if
-//! there were none. Two attribute objects are the same if their normal forms are equal as JSON values.
+//! there were none. Numbers keep their digits, however many. Two attribute objects are the same if their normal forms are equal as JSON values.
 
 use serde_json::{Map, Value};
 
@@ -13,7 +13,7 @@ use crate::limits::ATTRIBUTES_BYTES_MAX;
 /// Errors: `INVALID_ATTRIBUTES` (400) if the text is no attribute object, or its encoded form exceeds 16 KiB.
 pub fn normalise(text: &[u8]) -> Result<Vec<u8>, Problem> {
     if text.len() > ATTRIBUTES_BYTES_MAX {
-        return Err(too_large());
+        return Err(TOO_LARGE);
     }
     let object: Map<String, Value> = serde_json::from_slice(text)
         .map_err(|_| Problem::fixed(Code::InvalidAttributes, "attributes are a JSON object"))?;
@@ -32,12 +32,11 @@ pub fn normalise(text: &[u8]) -> Result<Vec<u8>, Problem> {
         return Ok(Vec::new());
     }
     let encoded = Value::Object(kept).to_string().into_bytes();
-    if encoded.len() > ATTRIBUTES_BYTES_MAX { Err(too_large()) } else { Ok(encoded) }
+    if encoded.len() > ATTRIBUTES_BYTES_MAX { Err(TOO_LARGE) } else { Ok(encoded) }
 }
 
-fn too_large() -> Problem {
-    Problem::fixed(Code::InvalidAttributes, "attributes have at most 16 KiB")
-}
+/// Attributes that are longer than they may be, as they were sent or in their normal form.
+pub const TOO_LARGE: Problem = Problem::fixed(Code::InvalidAttributes, "attributes have at most 16 KiB");
 
 #[cfg(test)]
 mod tests {
@@ -45,11 +44,15 @@ mod tests {
 
     #[test]
     fn normal_forms() {
-        let table: [(&str, Result<&str, ()>); 10] = [
+        let table: [(&str, Result<&str, ()>); 11] = [
             ("{}", Ok("")),
             (r#" { "other" : 1 } "#, Ok("")),
             (r#"{"title":"a","other":[1]}"#, Ok(r#"{"title":"a"}"#)),
             (r#"{ "metadata" : { "b" : 1, "a" : 2 } }"#, Ok(r#"{"metadata":{"a":2,"b":1}}"#)),
+            (
+                r#"{"metadata":{"a":[1e400, 12345678901234567890123, 1.10]}}"#,
+                Ok(r#"{"metadata":{"a":[1e+400,12345678901234567890123,1.10]}}"#),
+            ),
             (r#"{"metadata":{}}"#, Ok(r#"{"metadata":{}}"#)),
             (r#"{"title":1}"#, Err(())),
             (r#"{"title":null}"#, Err(())),

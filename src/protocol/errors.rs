@@ -125,7 +125,7 @@ codes! {
     OffsetGone = 410 "OFFSET_GONE",
 
     // Request headers.
-    /// `Content-Type` is not a media type, or too long.
+    /// `Content-Type` is not a media type, too long, or not the one that the operation takes.
     InvalidContentType = 400 "INVALID_CONTENT_TYPE",
     /// A body without `Content-Type`.
     ContentTypeRequired = 400 "CONTENT_TYPE_REQUIRED",
@@ -167,6 +167,26 @@ codes! {
     InvalidRecordMatch = 400 "INVALID_RECORD_MATCH",
     /// The record tail is not what `Stream-Record-Match` says.
     RecordMatchFailed = 412 "RECORD_MATCH_FAILED",
+
+    // Snapshots and retention.
+    /// The stream has no snapshot, or none at this offset (any more).
+    SnapshotNotFound = 404 "SNAPSHOT_NOT_FOUND",
+    /// A snapshot of more than there is.
+    SnapshotBeyondTail = 409 "SNAPSHOT_BEYOND_TAIL",
+    /// The visible snapshot is not the one that `Stream-Snapshot-Match` names.
+    SnapshotMatchFailed = 409 "SNAPSHOT_MATCH_FAILED",
+    /// The snapshot at this offset has another content type or body.
+    SnapshotConflict = 409 "SNAPSHOT_CONFLICT",
+    /// A snapshot at a later offset is visible.
+    SnapshotStale = 409 "SNAPSHOT_STALE",
+    /// A delete of the visible snapshot, which a bootstrap starts from.
+    SnapshotRequired = 409 "SNAPSHOT_REQUIRED",
+    /// What is retained would grow again.
+    RetentionBackward = 409 "RETENTION_BACKWARD",
+    /// Retention on a stream that has no snapshot of what would go.
+    RetentionWithoutSnapshot = 409 "RETENTION_WITHOUT_SNAPSHOT",
+    /// The snapshot does not cover all that would go.
+    RetentionBeyondSnapshot = 409 "RETENTION_BEYOND_SNAPSHOT",
 
     // Producers.
     /// The producer's epoch is older than one already seen.
@@ -323,6 +343,15 @@ mod tests {
             (Code::TooManyConnections, 503),
             (Code::RequestTimeout, 408),
             (Code::OffsetGone, 410),
+            (Code::SnapshotNotFound, 404),
+            (Code::SnapshotBeyondTail, 409),
+            (Code::SnapshotMatchFailed, 409),
+            (Code::SnapshotConflict, 409),
+            (Code::SnapshotStale, 409),
+            (Code::SnapshotRequired, 409),
+            (Code::RetentionBackward, 409),
+            (Code::RetentionWithoutSnapshot, 409),
+            (Code::RetentionBeyondSnapshot, 409),
             (Code::RecordGone, 410),
             (Code::RecordBeyondTail, 400),
         ];

@@ -25,6 +25,9 @@
 //! | `sse` | server-sent events |
 //! | `records` | record coordinates: parameters of reads by record |
 //! | `envelope` | the envelope view of records |
+//! | `attributes` | stream attributes and their normal form |
+//! | `digest` | digests of snapshots |
+//! | `multipart` | the framing of a bootstrap |
 //! | `etag` | entity tags and `If-None-Match` |
 //! | `expiry` | sliding and absolute expiry |
 //! | `digits` | numbers to and from digits, without formatting machinery |
@@ -32,6 +35,7 @@
 pub mod attributes;
 pub mod batch;
 pub mod cursor;
+pub mod digest;
 pub mod digits;
 pub mod envelope;
 pub mod errors;
@@ -39,6 +43,7 @@ pub mod etag;
 pub mod expiry;
 pub mod headers;
 pub mod json;
+pub mod multipart;
 pub mod names;
 pub mod offset;
 pub mod percent;

@@ -10,6 +10,7 @@ pub mod buckets;
 pub mod expiry;
 pub mod lineage;
 pub mod mail;
+pub mod pending;
 pub mod readers;
 pub mod stream;
 pub mod table;
@@ -23,11 +24,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use buckets::Buckets;
 use expiry::ExpiryQueue;
 use mail::{BucketRecord, Mailboxes};
+use pending::PendingChunks;
 use readers::Readers;
 use stream::Stream;
 use table::{Published, Stamp, StreamId, Table, Target};
 
 use crate::config::Config;
+use crate::limits;
 use crate::protocol::expiry::Expiry;
 use crate::signal::Signal;
 use crate::storage::event::{Appended, Event, Payload, StreamCreated};
@@ -53,6 +56,8 @@ pub struct Shard {
     pub lineages: Arc<lineage::Lineages>,
     /// Everyone's mailbox.
     pub mailboxes: Mailboxes,
+    /// Chunk entries that no entry names yet.
+    pub pending_chunks: PendingChunks,
     /// Serialises changes of the buckets that this shard is home to.
     pub bucket_gate: glommio::sync::Semaphore,
     placement_seed: u64,
@@ -109,6 +114,7 @@ impl Shard {
             readers: Rc::default(),
             lineages: parts.lineages,
             mailboxes: parts.mailboxes,
+            pending_chunks: PendingChunks::default(),
             bucket_gate: glommio::sync::Semaphore::new(1),
             placement_seed: parts.placement_seed,
             expiry: RefCell::default(),
@@ -306,7 +312,8 @@ impl Shard {
     /// Takes budget for a body in flight, if there is some.
     pub fn take_body_budget(&self, bytes: u64) -> bool {
         let total = self.body_bytes_in_flight.get() + bytes;
-        let fits = total <= self.config.max_body_bytes * crate::limits::BODIES_IN_FLIGHT;
+        let bodies = self.config.max_body_bytes * limits::BODIES_IN_FLIGHT;
+        let fits = total <= bodies.max(self.config.max_snapshot_bytes * limits::SNAPSHOTS_IN_FLIGHT);
         if fits {
             self.body_bytes_in_flight.set(total);
         }
@@ -317,6 +324,12 @@ impl Shard {
     pub fn return_body_budget(&self, bytes: u64) {
         let left = self.body_bytes_in_flight.get().checked_sub(bytes);
         self.body_bytes_in_flight.set(left.expect("budget given back was taken"));
+    }
+
+    /// The lowest index (`Place::segment`) of the segments in which operations under way have put chunk entries that no
+    /// entry names yet: from there on the log may hold bytes that count though no stream knows of them.
+    pub fn oldest_pending_chunk(&self) -> Option<u32> {
+        self.pending_chunks.oldest()
     }
 
     /// Whether the server is stopping.

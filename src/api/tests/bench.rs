@@ -61,6 +61,7 @@ pub fn config() -> Config {
         segment_bytes: limits::SEGMENT_BYTES_MIN,
         cache_bytes: 0,
         max_body_bytes: limits::BODY_BYTES_DEFAULT,
+        max_snapshot_bytes: limits::SNAPSHOT_BYTES_DEFAULT,
         max_connections: 100,
         long_poll_timeout_ms: 3_600_000,
         sse_max_ms: 3_600_000,

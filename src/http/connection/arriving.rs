@@ -4,10 +4,11 @@ use std::io;
 use std::rc::Rc;
 
 use super::{Connection, Shared};
-use crate::http::body::ChunkedDecoder;
+use crate::http::body::{ChunkedDecoder, Fed};
 use crate::http::buffer::SMALL_BYTES;
 use crate::http::connections::Phase;
 use crate::http::head::{Framing, Head};
+use crate::http::pieces::Pieces;
 use crate::http::problem::BodyProblem;
 use crate::http::response::CONTINUE;
 use crate::http::service::Service;
@@ -18,17 +19,49 @@ pub(super) struct Arriving {
     framing: Framing,
     head_bytes: usize,
     max_bytes: u64,
+    in_pieces: bool,
     expect_continue: bool,
 }
 
 impl Arriving {
     /// The body that a head announces, of at most `max_bytes`.
-    pub(super) fn of(head: &Head<'_>, max_bytes: u64) -> Self {
+    pub(super) fn of(head: &Head<'_>, max_bytes: u64, in_pieces: bool) -> Self {
         Self {
             framing: head.framing,
             head_bytes: head.head_bytes,
             max_bytes,
+            in_pieces,
             expect_continue: head.expect_continue,
+        }
+    }
+}
+
+/// Takes a long body from what arrives.
+enum Decoder {
+    Sized { left: u64 },
+    Chunked(ChunkedDecoder),
+}
+
+impl Decoder {
+    fn feed(&mut self, mut input: &[u8], pieces: &mut Pieces) -> Result<Fed, BodyProblem> {
+        match self {
+            Decoder::Sized { left } => {
+                let take = usize::try_from(*left).map_or(input.len(), |left| left.min(input.len()));
+                pieces.extend(&input[..take]);
+                *left -= take as u64;
+                Ok(Fed { consumed: take, done: *left == 0 })
+            }
+            Decoder::Chunked(decoder) => {
+                let mut consumed = 0;
+                while !decoder.is_done() && !input.is_empty() {
+                    // What is decoded is no longer than what it came from.
+                    let fed =
+                        pieces.grow(|piece, room| decoder.feed(&input[..room.min(input.len())], piece))?;
+                    consumed += fed.consumed;
+                    input = &input[fed.consumed..];
+                }
+                Ok(Fed { consumed, done: decoder.is_done() })
+            }
         }
     }
 }
@@ -84,6 +117,7 @@ impl<S: Service> Connection<S> {
             self.enter(Phase::Body);
         }
         let whole = match arriving.framing {
+            _ if arriving.in_pieces => self.read_pieces(&arriving).await?,
             Framing::Length(length) => self.read_sized(arriving.head_bytes, length as usize).await?,
             _ => self.read_chunked(&arriving).await?,
         };
@@ -107,6 +141,39 @@ impl<S: Service> Connection<S> {
             if self.read_some().await? == 0 {
                 return Ok(false);
             }
+        }
+    }
+
+    /// Moves a long body into pieces as it arrives; the head stays in the input.
+    async fn read_pieces(&mut self, arriving: &Arriving) -> io::Result<bool> {
+        let mut decoder = match arriving.framing {
+            Framing::Length(length) => Decoder::Sized { left: length },
+            _ => Decoder::Chunked(ChunkedDecoder::new(arriving.max_bytes)),
+        };
+        let mut pieces = Pieces::default();
+        loop {
+            let arrived = &self.input.unread()[arriving.head_bytes..];
+            let fed = match decoder.feed(arrived, &mut pieces) {
+                Ok(fed) => fed,
+                Err(problem) => {
+                    self.shared.service.malformed(&problem.into(), &mut self.output);
+                    return Ok(false);
+                }
+            };
+            self.input.cut(arriving.head_bytes, fed.consumed);
+            if fed.done {
+                (self.pieces, self.body_ready) = (Some(pieces), true);
+                return Ok(true);
+            }
+            let budget = self.budget.as_mut().expect("taken before the body is read");
+            if !budget.cover(pieces.len() as u64, arriving.max_bytes, &mut self.output) {
+                return Ok(false);
+            }
+            self.shared.pool.reserve(&mut self.input, limits::BODY_READ_BYTES);
+            if self.read_some().await? == 0 {
+                return Ok(false);
+            }
+            glommio::yield_if_needed().await;
         }
     }
 

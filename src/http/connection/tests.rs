@@ -147,8 +147,16 @@ fn room_that_came_during_a_flush_is_seen() {
 fn bodies_arrive_in_any_pieces() {
     run(async {
         let big = "x".repeat(3 * SMALL_BYTES);
-        let requests = [post("/done", "body"), chunked("/done", &["b", "od", "y"]), post("/done", &big)];
+        let requests = [
+            post("/done", "body"),
+            chunked("/done", &["b", "od", "y"]),
+            post("/done", &big),
+            post("/pieces", "body"),
+            post("/pieces", &big),
+            chunked("/pieces", &["b", "od", "y"]),
+        ];
         for request in &requests {
+            let path = if request.contains("/pieces") { "/pieces" } else { "/done" };
             let mut bench = Bench::new().await;
             let bytes = request.as_bytes();
             let head_bytes = request.find("\r\n\r\n").expect("a head") + 4;
@@ -157,13 +165,49 @@ fn bodies_arrive_in_any_pieces() {
                 bench.send(&bytes[..cut]).await;
                 until(|| bench.fake.looks.get() > looks).await;
                 bench.send(&bytes[cut..]).await;
-                bench.expect(answer("/done")).await;
+                bench.expect(answer(path)).await;
             }
             let body =
                 if request.len() > SMALL_BYTES { format!("{} bytes", big.len()) } else { "body".to_owned() };
-            assert_eq!(bench.calls(), vec![format!("Post /done {body}"); 6]);
+            assert_eq!(bench.calls(), vec![format!("Post {path} {body}"); 6]);
             assert_eq!(bench.fake.budget_bytes.get(), BUDGET_BYTES, "the budget is whole again");
         }
+    });
+}
+
+/// Longer than a piece, and with a request behind it that came in the same read.
+#[test]
+fn a_long_body_arrives_in_pieces() {
+    run(async {
+        let long = "x".repeat(crate::http::pieces::PIECE_BYTES + 100_000);
+        let halves = [&long[..700_000], &long[700_000..]];
+        for request in [post("/pieces", &long), chunked("/pieces", &halves)] {
+            let mut bench = Bench::new().await;
+            bench.fake.max_bytes.set(long.len() as u64);
+            let (first, second) = request.split_at(5000);
+            let looks = bench.fake.looks.get();
+            bench.send(first).await;
+            until(|| bench.fake.looks.get() > looks).await;
+            bench.send(second.to_owned() + &post("/done", "next")).await;
+            bench.expect(answer("/pieces") + &answer("/done")).await;
+            assert_eq!(
+                bench.calls(),
+                [format!("Post /pieces {} bytes", long.len()), "Post /done next".into()]
+            );
+            assert_eq!(bench.fake.budget_bytes.get(), BUDGET_BYTES, "the budget is whole again");
+        }
+    });
+}
+
+#[test]
+fn a_refusal_waits_for_what_it_relies_on() {
+    run(async {
+        let mut bench = Bench::new().await;
+        bench.send("POST /refused/after/1 HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf").await;
+        until(|| bench.shared.connections.phases() == [Phase::Working]).await;
+        bench.fake.publish(1);
+        assert_eq!(bench.rest().await, answer("refused"));
+        bench.ended().await;
     });
 }
 

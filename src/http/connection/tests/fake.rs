@@ -16,6 +16,7 @@ use glommio::{LocalExecutorBuilder, Placement};
 use super::super::{Shared, serve};
 use crate::http::buffer::Pool;
 use crate::http::connections::{Connections, Phase};
+use crate::http::pieces::Pieces;
 use crate::http::readiness::Readiness;
 use crate::http::service::{Admit, Fill, Service, Source, Step, Wait};
 use crate::http::socket::Socket;
@@ -62,7 +63,8 @@ pub enum Event {
 }
 
 /// See the module. Paths: `/done`, `/after/N` (ticket N), `/room` (waits for room until there is some), `/later` (answers
-/// what the test pushes), `/live` (likewise, and ends with its peer), `/shard/N`, `/refused`.
+/// what the test pushes), `/live` (likewise, and ends with its peer), `/shard/N`, `/refused`,
+/// `/refused/after/1` (once ticket 1 is durable), `/pieces` (its body is admitted in pieces).
 #[derive(Default)]
 pub struct Fake {
     /// Every call, as `method path body`.
@@ -142,9 +144,13 @@ impl Service for Handle {
         }
         if path == "/refused" {
             out.extend_from_slice(answer("refused").as_bytes());
-            return Admit::Refused;
+            return Admit::Refused(0);
         }
-        Admit::Body { max_bytes: self.0.max_bytes.get() }
+        if path == "/refused/after/1" {
+            out.extend_from_slice(answer("refused").as_bytes());
+            return Admit::Refused(1);
+        }
+        Admit::Body { max_bytes: self.0.max_bytes.get(), in_pieces: path.starts_with("/pieces") }
     }
 
     fn call(&self, head: &Head<'_>, body: &[u8], out: &mut Vec<u8>) -> Step {
@@ -169,6 +175,10 @@ impl Service for Handle {
             out.extend_from_slice(answer(path).as_bytes());
         }
         if path.starts_with("/after/") { Step::After(number(path)) } else { Step::Done }
+    }
+
+    fn call_with_pieces(&self, head: &Head<'_>, body: &mut Pieces, out: &mut Vec<u8>) -> Step {
+        self.call(head, &body.iter().collect::<Vec<_>>().concat(), out)
     }
 
     fn malformed(&self, problem: &Problem, out: &mut Vec<u8>) {
