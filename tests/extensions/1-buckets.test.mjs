@@ -122,6 +122,18 @@ clause(
   },
 )
 
+clause("1.1", "the names of endpoints are stream ids like any other", async () => {
+  const own = await Bucket.create()
+  for (const id of ["snapshot", "bootstrap", "attrs", "append-batch", "retention"]) {
+    const stream = await own.make(TEXT, { id, body: "a" })
+    await stream.append("b")
+    assert.equal(String(await readBytes(stream)), "ab", id)
+    ;(await stream.batch(frames(["c"]))).expect(200)
+    assert.equal(String(await readBytes(stream)), "abc", id)
+    ;(await stream.delete()).expect(204)
+  }
+})
+
 clause("1.1", "the key {bucket_id}/{stream_id} MUST NOT exceed 122 bytes: 122 do, 123 do not", async () => {
   const room = 122 - bucket.id.length - 1
   const longest = await bucket.make(TEXT, { id: "x".repeat(room), body: "fits" })

@@ -21,7 +21,7 @@ import {
   should,
   unique,
 } from "./harness.mjs"
-import { BASE_PATH, BASE_URL, send, sendSlowly } from "./http.mjs"
+import { BASE_PATH, BASE_URL, receiveSlowly, send, sendSlowly } from "./http.mjs"
 import { snapshotDigest } from "./blake3.mjs"
 
 const bucket = await Bucket.create()
@@ -285,6 +285,63 @@ clause("2.2", "a snapshot whose upload is broken off is not published", async ()
   ;(await stream.request("GET", "/snapshot")).expect(404)
   await published(stream.publish(offsets[0], "whole"))
 })
+
+/** Begins to publish ten bytes, of which half are sent. */
+const publishSlowly = (stream, offset, headers) =>
+  sendSlowly("PUT", `${stream.path}/snapshot/${segment(offset)}`, { headers, length: 10, firstBytes: "12345" })
+
+clause("2.2", "a snapshot whose stream is replaced while it is sent is not given to the new stream", async () => {
+  const { stream, offsets } = await messages(["one"])
+  const upload = await publishSlowly(stream, offsets[0])
+  ;(await stream.delete()).expect(204)
+  ;(await stream.put({ body: "one" })).expect(201)
+  const answer = await upload.finish("67890")
+  assert.ok(answer.status >= 400 && answer.status < 500, `${answer}`)
+  assert.deepEqual(await visible(stream), { offset: undefined, digest: undefined })
+})
+
+clause("2.2", "Stream-Snapshot-Match is about the snapshot that is visible when the new one is published", async () => {
+  const { stream, offsets } = await messages(["one", "two", "three"])
+  const first = await published(stream.publish(offsets[0], "x"))
+  const upload = await publishSlowly(stream, offsets[2], { "Stream-Snapshot-Match": first })
+  const second = await published(stream.publish(offsets[1], "y"))
+  ;(await upload.finish("67890")).expect(409)
+  assert.deepEqual(await visible(stream), { offset: offsets[1], digest: second })
+})
+
+clause("2.2", "a snapshot that retention overtakes while it is sent is refused with 409 or 410", async () => {
+  const { stream, offsets } = await messages(["one", "two", "three"])
+  const upload = await publishSlowly(stream, offsets[0])
+  const digest = await published(stream.publish(offsets[1], "y"))
+  ;(await stream.retain(offsets[1])).ok()
+  ;(await upload.finish("67890")).expect(409, 410)
+  assert.deepEqual(await visible(stream), { offset: offsets[1], digest })
+})
+
+clause("2.2", "of two contents that are sent for one offset at the same time the second to end is 409", async () => {
+  const { stream, offsets } = await messages(["one"])
+  const [one, two] = [await publishSlowly(stream, offsets[0]), await publishSlowly(stream, offsets[0])]
+  ;(await one.finish("67890")).expect(204)
+  ;(await two.finish("00000")).expect(409)
+  assert.equal((await stream.snapshot(offsets[0])).expect(200).text, "1234567890")
+  const same = await publishSlowly(stream, offsets[0])
+  ;(await same.finish("67890")).expect(204)
+})
+
+clause(
+  "2.2",
+  "a reader of a blob that is superseded while it reads gets it as it was, or a broken answer",
+  async () => {
+    const { stream, offsets } = await messages(["one", "two"])
+    const blob = Buffer.alloc(12 * 1024 * 1024, "the old snapshot ")
+    ;(await stream.publish(offsets[0], blob)).expect(204)
+    const reader = await receiveSlowly("GET", `${stream.path}/snapshot/${segment(offsets[0])}`)
+    assert.equal(reader.status, 200)
+    ;(await stream.publish(offsets[1], "new")).expect(204)
+    const read = await reader.finish().catch(() => undefined)
+    assert.ok(read === undefined || read.body.equals(blob), "other bytes than those of the snapshot that was asked for")
+  },
+)
 
 clause("2.2", "a closed stream can be given a snapshot", async () => {
   const { stream, offsets } = await messages(["one"])

@@ -164,6 +164,14 @@ clause("5.1", "metadata is arbitrary: depth, every kind of value, names like tho
   assert.deepEqual(await attributes(stream), object)
 })
 
+clause("5.1", "numbers in metadata keep their value: integers of 64 bits do not become floats", async () => {
+  const stream = await bucket.make(TEXT)
+  const numbers = ["9007199254740993", "18446744073709551615", "-9223372036854775808", "0.1"]
+  ;(await stream.putAttributes(`{"metadata":{"numbers":[${numbers}]}}`)).expect(204)
+  const { text } = (await stream.getAttributes()).expect(200)
+  for (const number of numbers) assert.ok(text.includes(number), `${number} is gone: ${text}`)
+})
+
 clause("5.1", "the encoded object MUST NOT exceed 16 KiB: exactly that is accepted", async () => {
   for (const member of ["title", "metadata"]) {
     const stream = await bucket.make(TEXT)

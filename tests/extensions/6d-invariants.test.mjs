@@ -18,6 +18,7 @@ import {
   range,
   readOn,
   readValues,
+  recordPage,
 } from "./harness.mjs"
 import { openEvents } from "./http.mjs"
 
@@ -374,6 +375,80 @@ clause(
     assert.equal(values.length, acked.size)
     assert.equal(last.next, acked.size)
     for (const [n, value] of values.entries()) assert.deepEqual(value, acked.get(n), `record ${n}`)
+  },
+)
+
+clause(
+  "6.13",
+  "a writer, a folder that snapshots and trims, and readers that come and go: nobody loses a record",
+  async (t) => {
+    const stream = await bucket.records()
+    const count = 600
+    const writer = (async () => {
+      for (let n = 0; n < count; n += 4) await stream.append(range(n, n + 4))
+      await stream.close()
+    })()
+
+    // The state of the application is how many records it has folded: record n holds n.
+    const fold = (state, values) => {
+      for (const value of values) assert.equal(value, state++, "a record is missing, or there twice")
+      return state
+    }
+    const start = async () => {
+      const { snapshot, updates, next, answer } = await stream.bootstrap()
+      const state = fold(
+        Number(snapshot.text),
+        updates.map((part) => JSON.parse(part.text)),
+      )
+      return { state, next, at: answer.header("Stream-Snapshot-Offset") }
+    }
+
+    const folder = (async () => {
+      let digest
+      for (let state = 0; state < count;) {
+        const reached = await start()
+        state = reached.state
+        const match = digest === undefined ? {} : { "Stream-Snapshot-Match": digest }
+        digest = (await stream.publish(reached.next, String(state), match))
+          .expect(204)
+          .require("Stream-Snapshot-Digest")
+        ;(await stream.retain(reached.next)).ok()
+      }
+    })()
+
+    /** Follows by long-polls of few records, and starts again by bootstrap whenever retention has overtaken it. */
+    const poller = async (query) => {
+      for (let { state } = await start(); state < count;) {
+        const answer = (await stream.get(query(state))).expect(200, 204, 410)
+        if (answer.status === 410) state = (await start()).state
+        else state = fold(state, recordPage(answer).values)
+      }
+    }
+    const watcher = async () => {
+      for (let reached = await start(); reached.state < count;) {
+        const events = await openEvents(t, `${stream.path}${from(reached.next, "&live=sse")}`)
+        if (events.status === 410) {
+          reached = await start()
+          continue
+        }
+        assert.equal(events.status, 200, `${events}`)
+        for (let event = await events.next(); event !== null; event = await events.next()) {
+          if (event.event === "data") reached.state = fold(reached.state, jsonValues(event.data))
+          else reached.next = JSON.parse(event.data).streamNextOffset
+        }
+      }
+    }
+    await Promise.all([
+      writer,
+      folder,
+      poller((state) => `?record=${state}&max_records=3&live=long-poll`),
+      poller((state) => `?record=${state}&max_records=5`),
+      watcher(),
+      watcher(),
+    ])
+    const head = (await stream.head()).expect(200)
+    assert.equal(head.header("Stream-Record-First"), String(count))
+    assert.equal(head.header("Stream-Record-Next"), String(count))
   },
 )
 

@@ -63,7 +63,11 @@ export class Answer {
   }
 
   toString() {
-    const body = this.body.length > 300 ? `${this.body.subarray(0, 300)}... (${this.body.length} bytes)` : this.text
+    const start = this.body
+      .subarray(0, 300)
+      .toString("latin1")
+      .replace(/[^\n -~]/g, (c) => `\\x${c.charCodeAt(0).toString(16)}`)
+    const body = this.body.length > 300 ? `${start}... (${this.body.length} bytes)` : start
     const telling = Object.entries(this.headers).filter(([name]) =>
       /^(stream|producer|content|etag|location)/.test(name),
     )
@@ -111,7 +115,14 @@ export async function send(method, path, options = {}) {
   } else {
     request.end(options.body)
   }
-  const response = await answered
+  let response
+  try {
+    response = await answered
+  } catch (error) {
+    // A server may close an idle connection at the moment in which it is used again: that request never arrived.
+    if (request.reusedSocket && error.cause?.code === "ECONNRESET") return send(method, path, options)
+    throw error
+  }
   return new Answer(name, response, await bodyOf(response))
 }
 
@@ -135,6 +146,18 @@ export async function sendSlowly(method, path, { headers = {}, length, firstByte
     },
     abandon: () => request.destroy(),
   }
+}
+
+/**
+ * A request whose answer is not read before `finish()`, so that a large body waits in the server. The head has arrived
+ * when this resolves. `finish` rejects if the server broke the answer off.
+ */
+export async function receiveSlowly(method, path) {
+  const { request, answered, name } = open(method, path, { agent: new client.Agent() })
+  request.end()
+  const response = await answered
+  const finish = async () => new Answer(name, response, await bodyOf(response))
+  return { status: response.statusCode, finish, abandon: () => request.destroy() }
 }
 
 /** The events of a text/event-stream, as the standard parses them; comments and `retry` are left out. */
