@@ -326,6 +326,23 @@ clause("6.11", "a frame that is an array is one atomic range", async () => {
   for (const at of range(0, 80)) assert.deepEqual(values[2 * at], values[2 * at + 1], `records ${2 * at} and the next`)
 })
 
+clause("6.11", "large frames among small ones: each has its own range, and a bad one in between has none", async () => {
+  const stream = await bucket.records()
+  const large = (name) => range(0, 50).map((n) => ({ name, n, text: "f".repeat(100_000) }))
+  const payloads = [["a"], large("one"), undefined, ["b", "c"], large("two"), ["d"]]
+  const body = frames(payloads.map((values) => (values ? JSON.stringify(values) : `[${"1,".repeat(3_000_000)}`)))
+  const answered = acks(await stream.batch(body))
+  const ranges = answered.map((ack) =>
+    ack.status < 300 ? [ack.stream_record_start, ack.stream_record_next] : "failed",
+  )
+  assert.deepEqual(ranges, [[0, 1], [1, 51], "failed", [51, 53], [53, 103], [103, 104]])
+  const { values } = await allRecords(stream)
+  assert.deepEqual(
+    values,
+    payloads.flatMap((part) => part ?? []),
+  )
+})
+
 clause("6.11", "a byte stream's acknowledgements have no record range", async () => {
   const stream = await bucket.make(TEXT)
   const [ack] = acks(await stream.batch(frames(["a"])))

@@ -17,6 +17,7 @@ import {
   readBytes,
   readValues,
 } from "./harness.mjs"
+import { sendSlowly } from "./http.mjs"
 
 const bucket = await Bucket.create()
 
@@ -222,6 +223,52 @@ clause("6.3", "concurrent appenders MUST receive disjoint ranges in committed or
   const expected = sorted.flatMap(({ n }) => range(0, 1 + (n % 5)).map((k) => ({ n, k })))
   assert.deepEqual(values, expected, "the ranges that were acknowledged are where the values are")
 })
+
+clause("6.3", "a large append is one range, too: 9 MB among small ones, with a duplicate of it", async () => {
+  const stream = await bucket.records()
+  const large = range(0, 3000).map((n) => ({ n, text: "m".repeat(2900 + (n % 200)) }))
+  const sendLarge = () => stream.append(large, producer(0))
+  let appending = true
+  const smalls = []
+  const writer = (async () => {
+    while (appending) smalls.push(await stream.append(["small"]))
+  })()
+  const [first, second] = await Promise.all([sendLarge(), sendLarge()])
+  appending = false
+  await writer
+  assert.equal(first.next - first.start, 3000)
+  assert.deepEqual(rangeOf(second), rangeOf(first))
+  for (const { start } of smalls) assert.ok(start < first.start || start >= first.next, `a small append at ${start}`)
+  const { values } = await allRecords(stream)
+  assert.equal(values.length, 3000 + smalls.length)
+  assert.deepEqual(values.slice(first.start, first.next), large)
+  // Each record of it has its place.
+  for (const record of [first.start, first.start + 1400, first.next - 1]) {
+    const page = await stream.readRecords(`?record=${record}&max_records=1`)
+    assert.deepEqual(page.values, [large[record - first.start]])
+  }
+  ;(await stream.publishAtRecord(first.start + 1500, "folded")).expect(204)
+  assert.equal((await stream.bootstrap()).updates.length, values.length - first.start - 1500)
+})
+
+clause(
+  "6.4",
+  "a large append with a Stream-Record-Match that no longer holds at its end is 412, and leaves nothing",
+  async () => {
+    const stream = await bucket.records()
+    const large = JSON.stringify(range(0, 100).map((n) => ({ n, text: "m".repeat(60_000) })))
+    const upload = await sendSlowly("POST", stream.path, {
+      headers: { "Content-Type": JSON_TYPE, "Stream-Record-Match": "0" },
+      length: large.length,
+      firstBytes: large.slice(0, 1000),
+    })
+    await stream.append("first")
+    ;(await upload.finish(large.slice(1000))).expect(412)
+    assert.deepEqual(await coordinates(stream), [0, 1])
+    ;(await stream.post(large, { "Stream-Record-Match": "1" })).ok()
+    assert.deepEqual(await coordinates(stream), [0, 101])
+  },
+)
 
 clause("6.3", "one appender's acknowledgements grow: Stream-Next-Offset and ordinals order alike", async () => {
   const stream = await bucket.records()
