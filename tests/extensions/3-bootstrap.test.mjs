@@ -410,6 +410,43 @@ decision(32, "3.2", "Stream-Up-To-Date is true or absent", async () => {
   assert.equal((await stream.bootstrap()).answer.header("Stream-Up-To-Date"), "true")
 })
 
+decision(
+  24,
+  "3.2",
+  "bootstrap, 304, record-aware reads, batches and an attached live reader renew a TTL",
+  async (t) => {
+    const windowMs = 2000
+    const make = async () => {
+      const stream = await bucket.make(JSON_TYPE, { body: "[1]", headers: { "Stream-TTL": String(windowMs / 1000) } })
+      return { stream, used: Date.now(), gapMs: 0 }
+    }
+    const etagOf = async ({ stream }) => (await stream.get()).require("ETag")
+    const [unused, notModified, followed, ...others] = await Promise.all(range(0, 6).map(make))
+    const etag = await etagOf(notModified)
+    const uses = [
+      [notModified, (stream) => stream.get("", { "If-None-Match": etag })],
+      [others[0], (stream) => stream.request("GET", "/bootstrap")],
+      [others[1], (stream) => stream.get("?record=1")],
+      [others[2], (stream) => stream.batch(frames(["2"]))],
+    ]
+    const events = await openEvents(t, `${followed.stream.path}?record=now&live=sse`)
+    // The unused stream is the clock: when it has expired, the others have outlived their first window.
+    while ((await unused.stream.head()).expect(200, 404).status === 200) {
+      for (const [made, use] of uses) {
+        const answer = await use(made.stream)
+        made.gapMs = Math.max(made.gapMs, Date.now() - made.used)
+        made.used = Date.now()
+        if (made.gapMs > windowMs) return t.skip("this machine is too busy to use a stream once in its window")
+        answer.expect(200, 304)
+      }
+    }
+    for (const [{ stream }] of uses) (await stream.head()).expect(200)
+    ;(await followed.stream.head()).expect(200)
+    await followed.stream.append(2)
+    assert.deepEqual(JSON.parse((await events.nextPair()).data), [2])
+  },
+)
+
 // --- 3.3
 
 clause("3.3", "the client goes on by SSE from Stream-Next-Offset", async (t) => {
