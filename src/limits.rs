@@ -21,6 +21,17 @@ pub const SEALED_COMMITS_MAX: usize = 2;
 pub const CONTROL_RESERVE_BYTES: usize = 256 * 1024;
 /// Bytes of one read from disk while pieces are coalesced.
 pub const READ_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of payload that a rewrite of segments (settling) holds in memory, per shard: what of a stream lies in so much of the log
+/// comes to lie together.
+pub const SETTLE_WINDOW_BYTES: u64 = 32 * 1024 * 1024;
+/// Entries that it holds in memory, likewise.
+pub const SETTLE_WINDOW_ENTRIES: usize = 256 * 1024;
+/// Bytes of payload in one rewritten append; a larger record is written in parts.
+pub const SETTLED_APPEND_BYTES_MAX: usize = 1024 * 1024;
+/// Records in one rewritten append.
+pub const SETTLED_APPEND_RECORDS_MAX: usize = 64 * 1024;
+/// Bytes from which on a commit of rewritten entries is written.
+pub const SETTLED_COMMIT_BYTES: usize = 1024 * 1024;
 /// Gap between two pieces on disk up to which one read fetches both.
 pub const READ_GAP_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of recent commits kept in memory, all shards together (`--cache-bytes`).
@@ -178,6 +189,11 @@ const _: () = {
             + BODY_BYTES_MAX as usize / (1 << 21)
             <= COMMIT_BYTES_MAX * 3 / 4,
         "the lengths of the largest array fit into one commit, with room for the rest of the entry"
+    );
+    assert!(
+        SETTLED_COMMIT_BYTES + SETTLED_APPEND_BYTES_MAX + 5 * SETTLED_APPEND_RECORDS_MAX + 64 * 1024
+            <= COMMIT_BYTES_MAX,
+        "the largest rewritten entry fits into a commit that is not written yet"
     );
     assert!(SEGMENT_BYTES_MAX < u32::MAX as u64, "positions in a segment are 32 bits");
     assert!(HEAD_BYTES_MAX > TARGET_BYTES_MAX + ATTRIBUTES_BYTES_MAX, "attributes travel in a header");

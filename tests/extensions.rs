@@ -94,6 +94,13 @@ fn the_extension_is_named_in_batches_and_at_the_first_answer() {
             assert_eq!(acknowledgements(&answer).len(), 1);
         }
     }
+    // Refused by its head, before there is a body.
+    for request in [stream.post("x".repeat(5001)), stream.put().body("x".repeat(5001))] {
+        let mut connection = server.connect();
+        connection.write(&request.head_bytes());
+        let refused = connection.read_response(&request.method).expect(413);
+        assert_eq!(refused.header("stream-extensions"), Some(TOKEN), "{refused:?}");
+    }
     let read = stream.get("").header("Origin", "http://page.test").expect(200);
     let exposed = read.required("access-control-expose-headers").to_ascii_lowercase();
     for header in [

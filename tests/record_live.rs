@@ -115,6 +115,15 @@ fn a_long_poll_without_news_tells_where_it_stands() {
 }
 
 #[test]
+fn a_long_poll_that_a_delete_ends_names_no_extension() {
+    let server = Server::start(&["--long-poll-timeout-ms", "3600000"]);
+    let stream = server.create("deleted", JSON);
+    let mut waiting = poll(&stream, "record=0");
+    stream.delete();
+    assert_eq!(waiting.read_response("GET").expect(404).header("stream-extensions"), None);
+}
+
+#[test]
 fn control_events_of_a_read_by_record_tell_records() {
     let server = Server::start(&[]);
     for stream in server.create_on_both("control", JSON) {
@@ -303,35 +312,28 @@ fn subscribers_of_all_views_follow_together() {
 fn a_reader_comes_back_by_record_or_by_offset() {
     let server = Server::start(&["--sse-max-ms", "200"]);
     let stream = server.create("back", JSON);
-    let (mut by_record, mut by_offset) =
-        (("record=0".to_owned(), Vec::new()), ("record=0".to_owned(), Vec::new()));
+    let mut queries = ["record=0", "record=0"].map(str::to_owned);
+    let mut heard = [Vec::new(), Vec::new()];
     let mut expected = Vec::new();
     for round in 0..4 {
-        let mut readers = [stream.events(&by_record.0), stream.events(&by_offset.0)];
+        let mut readers = [stream.events(&queries[0]), stream.events(&queries[1])];
         for n in 0..5 {
             stream.append(format!("[\"{round}\",{n}]"));
             expected.extend([format!("\"{round}\""), n.to_string()]);
         }
-        for (events, (query, heard)) in readers.iter_mut().zip([&mut by_record, &mut by_offset]) {
+        for (at, events) in readers.iter_mut().enumerate() {
             while let Some(event) = events.try_next() {
-                if event.name == "data" {
-                    heard.extend(split_array(event.data.as_bytes()));
-                } else if query.starts_with("record") && round < 2 || heard.is_empty() {
-                    *query = format!("record={}", told(&event).1);
-                } else {
-                    *query = format!("offset={}", event.control("streamNextOffset"));
+                match (event.name.as_str(), at) {
+                    ("data", _) => heard[at].extend(split_array(event.data.as_bytes())),
+                    (_, 0) => queries[0] = format!("record={}", told(&event).1),
+                    _ => queries[1] = format!("offset={}", event.control("streamNextOffset")),
                 }
             }
         }
     }
-    for (query, mut heard) in [by_record, by_offset] {
-        let rest = stream.get(&query).expect(200);
-        match query.starts_with("record") {
-            true => heard.extend(lines(&rest).into_iter().map(str::to_owned)),
-            false => heard.extend(split_array(&rest.body)),
-        }
-        assert_eq!(heard, expected);
-    }
+    heard[0].extend(lines(&stream.get(&queries[0]).expect(200)).into_iter().map(str::to_owned));
+    heard[1].extend(split_array(&stream.get(&queries[1]).expect(200).body));
+    assert_eq!(heard, [expected.clone(), expected]);
 }
 
 #[test]

@@ -238,6 +238,8 @@ fn decision_26_a_stream_without_records_takes_no_record_parameters() {
                 assert_eq!(refused.header("stream-extensions"), None);
             }
             stream.get(&format!("offset=-1&max_records=1{live}")).expect(400);
+            let resumed = stream.get(&format!("record=0{live}")).header("Last-Event-ID", "0");
+            resumed.send().expect_error(400, "RECORDS_UNSUPPORTED");
         }
     }
 }
@@ -297,6 +299,12 @@ fn section_6_7_pages_are_as_large_as_those_by_offset() {
         };
         assert!(seen == expected, "{content_type}");
     }
+    // Tiny records, which their envelopes outweigh.
+    let tiny = server.create("tiny", JSON);
+    tiny.append(format!("[{}]", vec!["1"; 3000].join(",")));
+    let page = tiny.get("record=0&record_view=envelope").expect(200);
+    assert!((1024..=2 * 4096).contains(&page.body.len()), "{}", page.body.len());
+    assert_eq!(range(&page), (0, 0, lines(&page).len() as u64));
     // A plain read as NDJSON has the same pages as one as an array.
     let mut offset = "-1".to_owned();
     loop {

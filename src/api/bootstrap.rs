@@ -12,13 +12,19 @@ use crate::limits::{SLICE_BYTES_MAX, SLICE_MESSAGES_MAX};
 use crate::protocol::errors::{Code, Problem};
 use crate::protocol::headers::DEFAULT_CONTENT_TYPE;
 use crate::protocol::multipart::{self, Boundary, PART_END};
-use crate::protocol::query::ReadQuery;
+use crate::protocol::query;
 use crate::shard::stream::{End, Start, Stream};
 use crate::shard::table::StreamId;
 
 use super::answer::{Manner, retained_records};
 use super::snapshot::{Blob, snapshot_headers};
 use super::{Api, Named, Request, range, read};
+
+/// A bootstrap happens once (extension 3.1, 3.3).
+const NOT_LIVE: Problem = Problem::fixed(
+    Code::InvalidLive,
+    "a bootstrap is not live: follow the stream from the Stream-Next-Offset that it returns",
+);
 
 /// Makes boundaries that nobody can guess: numbered ones, under a key from the system's source of randomness.
 pub struct Boundaries {
@@ -57,8 +63,8 @@ impl Api {
             Err(missing) => return self.answer_404(request, named, out, missing),
         };
         let request = &self.about(request, id);
-        if let Err(problem) = refuse_live(request) {
-            return self.fail(request, out, &problem);
+        if query::has_live(request.head.query) {
+            return self.fail(request, out, &NOT_LIVE);
         }
         let is_head = request.head.method == Method::Head;
         if !is_head {
@@ -73,18 +79,6 @@ impl Api {
         }
         drop(table);
         sliced(sending)
-    }
-}
-
-/// A bootstrap happens once (extension 3.1, 3.3).
-fn refuse_live(request: &Request<'_>) -> Result<(), Problem> {
-    match ReadQuery::parse(request.head.query)?.live {
-        None => Ok(()),
-        Some(_) => {
-            let message =
-                "a bootstrap is not live: follow the stream from the Stream-Next-Offset that it returns";
-            Err(Problem::fixed(Code::InvalidLive, message))
-        }
     }
 }
 
@@ -154,7 +148,8 @@ impl Sending {
             id,
             boundary,
             head,
-            next: snapshot.map_or(Next::Messages, |snapshot| Next::Snapshot(Blob::of(snapshot))),
+            next: snapshot
+                .map_or(Next::Messages, |snapshot| Next::Snapshot(Blob::of(&api.shard.log, snapshot))),
             content_type: stream.content_type.bytes.clone(),
             has_separators: stream.is_json(),
             at,
@@ -169,7 +164,7 @@ impl Sending {
         let Next::Snapshot(blob) = &mut self.next else { unreachable!("the snapshot comes first") };
         match blob.next() {
             Some(piece) => {
-                let read = self.api.shard.log.read(&[piece], out).await;
+                let read = self.api.shard.log.read(&piece, out).await;
                 read.map_err(|error| read::failed(&self.api, self.id, &error))
             }
             None => {
@@ -189,7 +184,7 @@ impl Sending {
                 return Err(super::start::OFFSET_TRIMMED);
             }
             let (lengths, to) = self.slice(stream);
-            (lengths, to, range::pieces(stream, self.at.bytes, to))
+            (lengths, to, range::pieces(&self.api.shard, stream, self.at.bytes, to))
         };
         let mut bytes = Vec::with_capacity((to - self.at.bytes) as usize);
         let read = self.api.shard.log.read(&pieces, &mut bytes).await;

@@ -5,7 +5,7 @@
 use crate::http::Answer;
 use crate::protocol::errors::{Code, Problem};
 use crate::protocol::offset::OffsetArg;
-use crate::protocol::query::{ReadQuery, StartArg};
+use crate::protocol::query::{self, StartArg};
 use crate::protocol::records::RecordStart;
 use crate::shard::lineage::Lineages;
 use crate::shard::stream::{Start, Stream};
@@ -25,7 +25,7 @@ pub enum Position {
 
 /// The boundary that a path's last segment (decoded) or the query names. `-1` and `now` name none.
 pub fn parse(segment: Option<&[u8]>, query: Option<&[u8]>) -> Result<StartArg, Problem> {
-    let record = ReadQuery::parse(query)?.records.start;
+    let record = query::record(query)?;
     match (segment, record) {
         (Some(_), Some(_)) => Err(Problem::fixed(
             Code::ConflictingStart,

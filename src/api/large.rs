@@ -59,6 +59,14 @@ impl Owned {
     }
 }
 
+/// Metadata bytes of a chunk entry, generously.
+const CHUNK_META_BYTES: usize = 64;
+
+/// Bytes of a payload that one chunk entry holds.
+pub fn part_bytes_max(api: &Api) -> usize {
+    api.shard.log.payload_max() - CHUNK_META_BYTES
+}
+
 /// Upper bound of the metadata that names the parts of a payload of so many bytes.
 pub fn parts_bytes(payload_bytes: usize) -> usize {
     const PART_BYTES: usize = 24;
@@ -102,6 +110,8 @@ pub async fn wait_for_room(api: &Api, meta_bytes: usize, payload_bytes: usize) -
 pub struct StagedParts {
     /// Where they lie, in order.
     pub parts: Vec<Part>,
+    /// Ticket of the last one.
+    pub ticket: u64,
     /// Keeps settling from them; to be dropped once an entry that names them is staged, or never will be.
     pending: Option<PendingChunk>,
 }
@@ -109,11 +119,10 @@ pub struct StagedParts {
 impl StagedParts {
     /// Writes the next bytes of the payload, as chunk entries of a stream that exists, or will.
     pub async fn add(&mut self, api: &Api, lineage: u64, bytes: &[u8]) -> Result<(), Refusal> {
-        const CHUNK_META_BYTES: usize = 64;
-        let part_bytes = api.shard.log.payload_max() - CHUNK_META_BYTES;
-        for chunk in bytes.chunks(part_bytes) {
+        for chunk in bytes.chunks(part_bytes_max(api)) {
             wait_for_room(api, CHUNK_META_BYTES, chunk.len()).await?;
-            let (_, part) = api.shard.log.stage_chunk(lineage, chunk);
+            let (at, part) = api.shard.log.stage_chunk(lineage, chunk);
+            self.ticket = at.ticket;
             let segment = part.place.segment;
             self.pending.get_or_insert_with(|| api.shard.pending_chunks.enter(segment));
             self.parts.push(part);

@@ -109,7 +109,7 @@ impl LongPoll {
                 return Some(());
             }
             out.truncate(begin);
-            let pieces = range::pieces(stream, from, page.to.bytes);
+            let pieces = range::pieces(&api.shard, stream, from, page.to.bytes);
             let (api, manner) = (api.clone(), self.manner);
             self.reading = Some(Box::pin(async move { api.page_from_disk(manner, page, &pieces).await }));
             return None;

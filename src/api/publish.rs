@@ -218,7 +218,11 @@ impl Publication {
             let refused = |refusal| api.refusal(refusal);
             let mut staged = StagedParts::default();
             for piece in body.into_pieces() {
-                staged.add(api, self.id.lineage, &piece).await.map_err(refused)?;
+                for chunk in piece.chunks(large::part_bytes_max(api)) {
+                    staged.add(api, self.id.lineage, chunk).await.map_err(refused)?;
+                    // An append never finds more of a snapshot ahead of it than this chunk.
+                    api.shard.log.wait_durable(staged.ticket).await.map_err(refused)?;
+                }
             }
             let mut event = SnapshotPublished {
                 lineage: self.id.lineage,

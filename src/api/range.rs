@@ -5,7 +5,7 @@
 
 use crate::shard::Shard;
 use crate::shard::stream::{Start, Stream};
-use crate::storage::extents::Piece;
+use crate::storage::log::Held;
 
 /// The end of a page that starts at `from` and holds about `page_bytes`: exact on a byte stream, on a record boundary of a
 /// JSON stream, where it holds at least one record and at most `records_max` (decision 13; extension 6.6).
@@ -47,6 +47,6 @@ pub fn copy_cached(shard: &Shard, stream: &Stream, from: u64, to: u64, out: &mut
 }
 
 /// Where the bytes `from..to` lie, for a read from disk.
-pub fn pieces(stream: &Stream, from: u64, to: u64) -> Vec<Piece> {
-    stream.extents.pieces(from, to).collect()
+pub fn pieces(shard: &Shard, stream: &Stream, from: u64, to: u64) -> Held {
+    shard.log.hold(stream.extents.pieces(from, to).collect())
 }

@@ -11,8 +11,7 @@ use crate::protocol::records::RecordStart;
 use crate::protocol::{envelope, etag, headers, json};
 use crate::shard::stream::{Start, Stream};
 use crate::shard::table::StreamId;
-use crate::storage::extents::Piece;
-use crate::storage::log::ReadError;
+use crate::storage::log::{Held, ReadError};
 
 use super::answer::{Manner, record_range, retained_headers};
 use super::{Api, Named, Request, range, start};
@@ -228,7 +227,7 @@ impl Api {
             return Step::Done;
         }
         out.truncate(begin);
-        let pieces = range::pieces(stream, page.wanted.from.bytes, page.to.bytes);
+        let pieces = range::pieces(&self.shard, stream, page.wanted.from.bytes, page.to.bytes);
         let api = self.clone();
         OneShot::step(async move { (api.page_from_disk(manner, page, &pieces).await, Fill::End) })
     }
@@ -257,7 +256,7 @@ impl Api {
     }
 
     /// The whole answer, with its bytes read from disk.
-    pub async fn page_from_disk(&self, manner: Manner, page: Page, pieces: &[Piece]) -> Vec<u8> {
+    pub async fn page_from_disk(&self, manner: Manner, page: Page, pieces: &Held) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(page.stored_bytes() as usize);
         let read = self.shard.log.read(pieces, &mut bytes).await;
         let mut out = Vec::with_capacity(bytes.len() + 1024);

@@ -12,7 +12,8 @@ use crate::protocol::{digest, names, offset};
 use crate::shard::Found;
 use crate::shard::stream::{Snapshot, Stream};
 use crate::shard::table::StreamId;
-use crate::storage::extents::Piece;
+use crate::storage::event::Part;
+use crate::storage::log::{Held, Log, Piece};
 
 use super::answer::Manner;
 use super::boundary::{self, offset_in, parse_offset};
@@ -79,7 +80,7 @@ impl Api {
             manner: request.manner,
             id,
             head: Vec::new(),
-            body: Blob::of(snapshot.clone()),
+            body: Blob::of(&self.shard.log, snapshot.clone()),
             started: false,
         };
         self.snapshot_head(&mut reading.head, request.manner, stream, snapshot);
@@ -156,6 +157,8 @@ pub fn snapshot_headers(answer: &mut Answer<'_>, lineage: u64, snapshot: &Snapsh
 /// The bytes of a snapshot, to be read slice by slice. They stay readable when another snapshot takes its place.
 pub struct Blob {
     snapshot: Rc<Snapshot>,
+    /// All of it, so that it stays readable wherever its bytes are moved to meanwhile.
+    held: Held,
     /// The part that the next slice lies in, and where in it.
     part: usize,
     from: u32,
@@ -163,8 +166,10 @@ pub struct Blob {
 
 impl Blob {
     /// From the first byte on.
-    pub fn of(snapshot: Rc<Snapshot>) -> Self {
-        Self { snapshot, part: 0, from: 0 }
+    pub fn of(log: &Log, snapshot: Rc<Snapshot>) -> Self {
+        let whole = |part: &Part| Piece { place: part.place, extent_len: part.len, from: 0, len: part.len };
+        let held = log.hold(snapshot.parts.iter().map(whole).collect());
+        Self { snapshot, held, part: 0, from: 0 }
     }
 
     /// Whether all slices were taken.
@@ -174,10 +179,10 @@ impl Blob {
 }
 
 impl Iterator for Blob {
-    type Item = Piece;
+    type Item = Held;
 
     /// Where the next slice lies.
-    fn next(&mut self) -> Option<Piece> {
+    fn next(&mut self) -> Option<Held> {
         let part = self.snapshot.parts.get(self.part)?;
         let from = self.from;
         let len = (part.len - from).min(limits::SLICE_BYTES_MAX as u32);
@@ -185,7 +190,7 @@ impl Iterator for Blob {
         if self.from == part.len {
             (self.part, self.from) = (self.part + 1, 0);
         }
-        Some(Piece { place: part.place, extent_len: part.len, from, len })
+        Some(self.held.of(vec![Piece { place: part.place, extent_len: part.len, from, len }]))
     }
 }
 
@@ -204,7 +209,7 @@ impl Slices for Reading {
     async fn next(&mut self, out: &mut Vec<u8>) -> Fill {
         let piece = self.body.next().expect("a snapshot with a body has a slice, and its last one ends it");
         out.append(&mut self.head);
-        if let Err(error) = self.api.shard.log.read(&[piece], out).await {
+        if let Err(error) = self.api.shard.log.read(&piece, out).await {
             let problem = read::failed(&self.api, self.id, &error);
             if self.started {
                 // The length is long sent: only the end of the connection says that this is not the whole.

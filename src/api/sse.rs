@@ -158,10 +158,13 @@ impl Subscriber {
             return Found::OnDisk;
         }
         let Some(event) = self.encode(stream, &bytes, to, end) else { return Found::Nothing(end) };
-        let rare = stream.rare_mut();
-        // A reader that is alone has nobody to share with; one that stops early would have others follow it.
-        let kept = (rare.readers.len() > 1 && self.records_left == u64::MAX).then(|| event.clone());
-        *(if self.in_envelopes { &mut rare.envelopes } else { &mut rare.event }) = kept;
+        // What a reader that stops early is sent is cut for it alone.
+        if self.records_left == u64::MAX {
+            let rare = stream.rare_mut();
+            // A reader that is alone has nobody to share with.
+            let kept = (rare.readers.len() > 1).then(|| event.clone());
+            *(if self.in_envelopes { &mut rare.envelopes } else { &mut rare.event }) = kept;
+        }
         Found::Event(event)
     }
 
@@ -184,7 +187,7 @@ impl Subscriber {
     }
 
     fn start_reading(&mut self, stream: &Stream, end: End, to: Start) {
-        let pieces = range::pieces(stream, self.position.bytes, to.bytes);
+        let pieces = range::pieces(&self.api.shard, stream, self.position.bytes, to.bytes);
         let log = self.api.shard.log.clone();
         let bytes = Box::pin(async move {
             let mut bytes = Vec::new();

@@ -111,9 +111,7 @@ fn at_offset(stream: &Stream, offset: OffsetArg, lineages: &Lineages) -> Result<
 }
 
 fn at_record(stream: &Stream, record: RecordStart) -> Result<Start, Refused> {
-    if !stream.is_json() {
-        return Err(RECORDS_UNSUPPORTED);
-    }
+    assert!(stream.is_json(), "stream {} has no records: the caller refuses to look for one", stream.lineage);
     let (first, next) = (stream.first().records, stream.durable.records);
     let ordinal = match record {
         RecordStart::At(ordinal) => ordinal,

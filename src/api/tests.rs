@@ -3,6 +3,9 @@
 
 mod bench;
 mod random;
+mod records;
+mod settle;
+mod snapshots;
 
 use bench::{Bench, config, run, turn};
 

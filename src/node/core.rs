@@ -2,7 +2,6 @@
 //!
 //! This is where the layers meet: connections (`http`) are served by operations (`api`) on the state of a shard.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -20,10 +19,10 @@ use crate::http::service::Service;
 use crate::limits;
 use crate::node::exit::{Exit, Failure};
 use crate::shard::mail::{BucketRecord, Mail, Report, ShardStart};
-use crate::shard::table::{Stamp, Table, Target};
+use crate::shard::replay::Replay;
+use crate::shard::table::Table;
 use crate::shard::{self, Parts, Shard};
 use crate::storage::device::DirectStore;
-use crate::storage::event::{Event, EventContext};
 use crate::storage::log::{self, Log, LogOptions};
 
 /// How often deadlines of connections are looked at, and the coarse clock moves.
@@ -83,56 +82,6 @@ async fn wait_for_begin(inbox: &Receiver<Mail>) -> Option<(Vec<BucketRecord>, Ve
     }
 }
 
-/// What replay finds.
-struct Replay<'a> {
-    start: &'a ShardStart,
-    table: Table,
-    buckets: BTreeMap<Vec<u8>, u64>,
-    last_ticket: u64,
-    problem: Option<String>,
-}
-
-impl Replay<'_> {
-    fn visit(&mut self, event: &Event<'_>, context: EventContext) {
-        if context.lsn != self.last_ticket {
-            // What a commit deletes is gone before the next may take its name.
-            self.table.publish(u64::MAX, |_| {});
-            self.last_ticket = context.lsn;
-        }
-        match event {
-            Event::StreamCreated(created) => {
-                self.observe(created.lineage);
-                if !self.owns(created.placement) {
-                    return;
-                }
-            }
-            Event::BucketCreated { bucket, generation } => {
-                self.observe(*generation);
-                if self.owns(shard::placement(bucket, self.start.placement_seed)) {
-                    self.buckets.insert(bucket.to_vec(), *generation);
-                }
-            }
-            Event::BucketDeleted { bucket, .. } => {
-                self.buckets.remove(*bucket);
-            }
-            _ => {}
-        }
-        let stamp = Stamp { ticket: context.lsn, time_ms: context.time_ms };
-        self.table.apply(event, stamp, Target::ByLineage);
-    }
-
-    fn observe(&mut self, lineage: u64) {
-        if let Err(error) = self.start.lineages.observe(self.start.shard, lineage) {
-            self.problem.get_or_insert_with(|| error.to_string());
-        }
-    }
-
-    /// A log that was laid out for another number of shards holds streams of others, too.
-    fn owns(&self, placement: u64) -> bool {
-        shard::owner(placement, self.start.shards) == self.start.shard
-    }
-}
-
 async fn open_log(start: &ShardStart) -> Result<(Log, Table, Report), Failure> {
     let options = LogOptions {
         log_id: start.log_id,
@@ -145,21 +94,17 @@ async fn open_log(start: &ShardStart) -> Result<(Log, Table, Report), Failure> {
         cache_bytes: (start.config.cache_bytes / start.shards as u64) as usize,
     };
     let store = Rc::new(DirectStore::new(&start.log_dir));
-    let mut replay =
-        Replay { start, table: Table::recovering(), buckets: BTreeMap::new(), last_ticket: 0, problem: None };
+    let mut replay = Replay::new(start.shard, start.shards, start.placement_seed, start.lineages.clone());
     let opened = Log::open(store, options, &mut |event, context| replay.visit(event, context)).await;
     let (log, recovered) = opened.map_err(|error| Failure::of_log(&start.log_dir, &error))?;
-    if let Some(problem) = replay.problem {
-        return Err(Failure::new(Exit::Damaged, format!("{}: {problem}", start.log_dir.display())));
-    }
-    let mut table = replay.table;
-    table.recovered();
-    let buckets = replay.buckets.into_iter();
+    let (table, buckets) = replay
+        .finish(&recovered)
+        .map_err(|problem| Failure::new(Exit::Damaged, format!("{}: {problem}", start.log_dir.display())))?;
     let report = Report::Recovered {
         shard: start.shard,
         streams: 0,
         records: 0,
-        buckets: buckets.map(|(bucket, generation)| BucketRecord { bucket, generation }).collect(),
+        buckets,
         torn_bytes: recovered.torn.map_or(0, |torn| torn.bytes),
     };
     Ok((log, table, report))

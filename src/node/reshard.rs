@@ -13,12 +13,13 @@
 //!   new one is. Both happen under the lock of the directory, before any shard starts.
 //! - What an attempt that was interrupted left behind goes at the next start ([`remove_others`]). A generation is renamed
 //!   before its files are removed, so that a part of one never passes for a whole.
-//! - Logs are replayed in the order of their first sequence numbers. A log begins behind everything that it inherits, so
+//! - Segments are replayed in the order of their first sequence numbers. A log begins behind everything that it inherits, so
 //!   what came first in a stream is replayed first; and it lists with each log whatever that one inherited.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::ops::Range;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -28,6 +29,7 @@ use crate::node::exit::{Exit, Failure};
 use crate::node::manifest::Manifest;
 use crate::shard;
 use crate::storage::device::{DirectStore, available_bytes};
+use crate::storage::event::HashRange;
 use crate::storage::file_name;
 use crate::storage::log::{Log, Retired};
 use crate::storage::segment_list::{Listed, SegmentList};
@@ -112,13 +114,15 @@ fn switch(
         data_dir::create_dirs(&dir)?;
         let mut list = SegmentList::default();
         for (old, listed) in inherited(shard, shards, retired) {
-            let there = shard_dir(data_dir, from.generation, old).join(&listed.name);
-            let listed = Listed::inherited(listed.number, listed.log_id);
+            let there = source(&retired[old], &listed);
+            let there = shard_dir(data_dir, from.generation, old).join(there);
             let here = dir.join(&listed.name);
-            pace()?;
-            fs::hard_link(there, &here)?;
-            // Synced by whoever sealed it, unless that was told not to (`--sync none`).
-            File::open(here)?.sync_all()?;
+            if !list.segments.iter().any(|other| other.name == listed.name) {
+                pace()?;
+                fs::hard_link(there, &here)?;
+                // Synced by whoever sealed it, unless that was told not to (`--sync none`).
+                File::open(here)?.sync_all()?;
+            }
             list.lineage = list.lineage.max(retired[old].lineage);
             list.segments.push(listed);
         }
@@ -133,33 +137,51 @@ fn switch(
     Ok(to)
 }
 
-/// Segments of one log, each with its first sequence number.
-type Segments<'a> = &'a [(Listed, u64)];
+/// Name in the directory of an old shard of the segment that is listed anew as `listed`.
+fn source<'a>(retired: &'a Retired, listed: &Listed) -> &'a str {
+    let is_it = |old: &Listed| (old.log_id, old.number) == (listed.log_id, listed.number);
+    let mut names = retired.segments.iter().filter(|(old, _)| is_it(old)).map(|(old, _)| &old.name);
+    names.next().expect("an old shard lists what is inherited from it")
+}
 
 /// The segments that shard `shard` of `shards` begins with, in the order of replay, each with an old shard that lists it.
-fn inherited(shard: usize, shards: usize, retired: &[Retired]) -> Vec<(usize, &Listed)> {
-    let new = shard::owned(shard, shards);
-    // By first sequence number; several old shards may list a log that they inherited.
-    let mut logs: BTreeMap<(u64, u64), (usize, Segments<'_>)> = BTreeMap::new();
-    let olds = retired.len();
-    for (old, retired) in retired.iter().enumerate() {
-        let range = shard::owned(old, olds);
-        if range.start >= new.end || new.start >= range.end {
+///
+/// Old shards that list the same segment of a log that they both inherited share it; but one of them may have rewritten its
+/// part of it since. So each counts for the streams of the old shards that list it, and for no others.
+fn inherited(shard: usize, shards: usize, retired: &[Retired]) -> Vec<(usize, Listed)> {
+    let new = owned(shard, shards);
+    let mut segments: BTreeMap<(u64, u64, u32), Vec<(HashRange, usize)>> = BTreeMap::new();
+    for (old, retired_shard) in retired.iter().enumerate() {
+        let range = owned(old, retired.len());
+        if new.intersection(range).is_none() {
             continue;
         }
-        let mut last = 0;
-        for log in retired.segments.chunk_by(|one, other| one.0.log_id == other.0.log_id) {
-            let (Listed { log_id, .. }, first_lsn) = &log[0];
-            assert!(
-                *first_lsn >= last,
-                "log {log_id:016x} begins before what old shard {old} lists before it"
-            );
-            last = *first_lsn;
-            let (_, known) = logs.entry((*first_lsn, *log_id)).or_insert((old, log));
-            assert_eq!(known.len(), log.len(), "old shards differ on log {log_id:016x}");
+        for (Listed { number, log_id, hashes, .. }, first_lsn) in &retired_shard.segments {
+            if let Some(hashes) = hashes.intersection(range) {
+                segments.entry((*first_lsn, *log_id, *number)).or_default().push((hashes, old));
+            }
         }
     }
-    logs.into_values().flat_map(|(old, log)| log.iter().map(move |(listed, _)| (old, listed))).collect()
+    let mut listed = Vec::new();
+    for ((_, log_id, number), mut ranges) in segments {
+        ranges.sort_unstable();
+        ranges.dedup_by(|next, range| {
+            let touches = next.0.start == range.0.end;
+            if touches {
+                range.0.end = next.0.end;
+            }
+            touches
+        });
+        listed
+            .extend(ranges.into_iter().map(|(hashes, old)| (old, Listed::inherited(number, log_id, hashes))));
+    }
+    listed
+}
+
+/// What a shard owns.
+fn owned(shard: usize, shards: usize) -> HashRange {
+    let Range { start, end } = shard::owned(shard, shards);
+    HashRange { start, end }
 }
 
 /// Removes every generation but `current`: older ones, and what an interrupted attempt left of a newer one. The caller

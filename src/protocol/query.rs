@@ -115,6 +115,23 @@ impl ReadQuery {
     }
 }
 
+/// Whether a query, still encoded, has `live`, with any value: for what cannot be followed.
+pub fn has_live(query: Option<&[u8]>) -> bool {
+    pairs(query.unwrap_or_default()).any(|(name, _)| matches!(parameter(name), Some(Parameter::Live)))
+}
+
+/// The `record` that a query, still encoded, names; other parameters say nothing.
+pub fn record(query: Option<&[u8]>) -> Result<Option<RecordStart>, Problem> {
+    let mut records = RecordQuery::default();
+    let mut buffer = [0; VALUE_BYTES_MAX];
+    for (name, value) in pairs(query.unwrap_or_default()) {
+        if let Some(Parameter::Record(records::Parameter::Record)) = parameter(name) {
+            records.take(records::Parameter::Record, short_value(value, &mut buffer))?;
+        }
+    }
+    Ok(records.start)
+}
+
 /// Bytes of the longest value that a parameter of a read can have; longer ones are malformed.
 const VALUE_BYTES_MAX: usize = 64;
 
@@ -343,6 +360,22 @@ mod tests {
         for (query, code) in table {
             assert_eq!(read(query), Err(code), "{query}");
         }
+    }
+
+    #[test]
+    fn single_parameters() {
+        for query in ["live", "live=", "live=x", "a=b&l%69ve=sse&c", "live=1&live=2"] {
+            assert!(has_live(Some(query.as_bytes())), "{query}");
+        }
+        for query in ["", "Live=sse", "a=live", "offset=x&record=y&%zz"] {
+            assert!(!has_live(Some(query.as_bytes())), "{query}");
+        }
+        let record = |query: &str| record(Some(query.as_bytes())).map_err(|problem| problem.code);
+        assert_eq!(record("offset=x&live=&record=7&max_bytes=0"), Ok(Some(RecordStart::At(7))));
+        assert_eq!(record("re%63ord=now"), Ok(Some(RecordStart::Tail(0))));
+        assert_eq!(record("tail_records=7&max_records=0"), Ok(None));
+        assert_eq!(record("record=-1"), Err(Code::InvalidRecord));
+        assert_eq!(record("record=1&record=1"), Err(Code::ConflictingStart));
     }
 
     #[test]

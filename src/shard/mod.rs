@@ -12,6 +12,8 @@ pub mod lineage;
 pub mod mail;
 pub mod pending;
 pub mod readers;
+pub mod replay;
+pub mod settle;
 pub mod stream;
 pub mod table;
 
@@ -60,6 +62,8 @@ pub struct Shard {
     pub pending_chunks: PendingChunks,
     /// Serialises changes of the buckets that this shard is home to.
     pub bucket_gate: glommio::sync::Semaphore,
+    /// Serialises rewrites of segments.
+    settle_gate: glommio::sync::Semaphore,
     placement_seed: u64,
     expiry: RefCell<ExpiryQueue>,
     /// Streams with a time to live that live readers use, by the time at which that must be recorded.
@@ -116,6 +120,7 @@ impl Shard {
             mailboxes: parts.mailboxes,
             pending_chunks: PendingChunks::default(),
             bucket_gate: glommio::sync::Semaphore::new(1),
+            settle_gate: glommio::sync::Semaphore::new(1),
             placement_seed: parts.placement_seed,
             expiry: RefCell::default(),
             renewals: RefCell::default(),
@@ -147,6 +152,9 @@ impl Shard {
         glommio::spawn_local(self.readers.clone().wake_loop()).detach();
         glommio::spawn_local(self.readers.clone().deadline_loop(now_ms)).detach();
         glommio::spawn_local(expiry_loop(self.clone())).detach();
+        self.log.spawn_background("settling", settle::run(self.clone()));
+        // What was freed before a restart.
+        self.log.suggest_settling();
     }
 
     /// Placement hash of a stream's key, or of a bucket's id.
@@ -383,6 +391,9 @@ impl Shard {
             if let Some(rare) = table.get(id).and_then(|stream| stream.rare.as_ref()) {
                 self.readers.queue(&rare.readers);
             }
+        }
+        if table.take_freed() {
+            self.log.suggest_settling();
         }
         drop(table);
         for (readers, bucket_generation, key) in gone {

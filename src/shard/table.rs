@@ -13,7 +13,8 @@ use hashbrown::HashTable;
 
 use super::stream::{ContentType, End, Kind, Lifetime, Snapshot, Start, Stream, Views};
 use crate::protocol::headers;
-use crate::storage::event::{Appended, Event, Payload, StreamCreated};
+use crate::storage::event::{Appended, Event, HashRange, Payload, StreamCreated};
+use crate::storage::settle::{Move, SnapshotMove};
 
 /// Number of a stream in its shard while it lives. Stale ones are caught by the lineage that goes with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -89,17 +90,13 @@ pub struct Table {
     content_types: HashMap<Box<[u8]>, Rc<ContentType>>,
     /// Number of content types at which those without a stream are swept out.
     content_types_swept_at: usize,
-    /// Only while recovering: live, the caller has looked the stream up.
-    by_lineage: Option<HashMap<u64, u32>>,
+    by_lineage: HashTable<u32>,
     records: u64,
+    /// Whether something of the log has come to be needed no more since it was last asked.
+    freed: bool,
 }
 
 impl Table {
-    /// An empty table that finds streams by lineage until [`Table::recovered`] is called.
-    pub fn recovering() -> Self {
-        Self { by_lineage: Some(HashMap::new()), ..Self::default() }
-    }
-
     /// Number of streams, those whose delete is staged included.
     pub fn len(&self) -> usize {
         self.names.len()
@@ -183,6 +180,11 @@ impl Table {
                 self.retain(id, Start { bytes: *offset, records: *record }, stamp);
                 Some(id)
             }
+            Event::Skipped { lineage, start, bytes, records } => {
+                let id = self.target(target, *lineage)?;
+                self.skip(id, *start, End { bytes: *bytes, records: *records, closed: false }, stamp);
+                Some(id)
+            }
             Event::ProducerRuns(runs) => {
                 let id = self.target(target, runs.lineage)?;
                 self.streams.get_mut(id.slot).producers.record_runs(runs);
@@ -200,16 +202,63 @@ impl Table {
         }
     }
 
+    /// The stream of a lineage.
+    pub fn find_lineage(&self, lineage: u64) -> Option<StreamId> {
+        let found =
+            self.by_lineage.find(hash_of_lineage(lineage), |slot| self.streams.get(*slot).lineage == lineage);
+        found.map(|slot| StreamId { slot: *slot, lineage })
+    }
+
+    /// Settling has moved bytes of a stream.
+    pub fn relocate(&mut self, moved: &Move) {
+        let Some(id) = self.find_lineage(moved.lineage) else { return };
+        let stream = self.streams.get_mut(id.slot);
+        stream.extents = stream.extents.relocated(stream.first().bytes, moved.from, &moved.parts);
+    }
+
+    /// Settling has moved a snapshot.
+    pub fn relocate_snapshot(&mut self, moved: &SnapshotMove) {
+        let Some(id) = self.find_lineage(moved.lineage) else { return };
+        let Some(rare) = &mut self.streams.get_mut(id.slot).rare else { return };
+        let Views { staged, durable } = &mut rare.snapshot;
+        let is_it = |snapshot: &Snapshot| snapshot.offset == moved.offset && snapshot.digest == moved.digest;
+        let Some(there) = durable.as_ref().filter(|snapshot| is_it(snapshot)) else { return };
+        let elsewhere = Rc::new(Snapshot { parts: moved.parts.as_slice().into(), ..Snapshot::clone(there) });
+        if staged.as_ref().is_some_and(|staged| Rc::ptr_eq(staged, there)) {
+            *staged = Some(elsewhere.clone());
+        }
+        *durable = Some(elsewhere);
+    }
+
+    /// Whether something of the log has come to be needed no more since the last call.
+    pub fn take_freed(&mut self) -> bool {
+        std::mem::take(&mut self.freed)
+    }
+
+    /// A stream at `slot` or the first one after it, for a walk over all of them in turns.
+    pub fn next_from(&self, slot: u32) -> Option<StreamId> {
+        let end = self.streams.end();
+        (slot..end).find_map(|slot| {
+            self.streams.try_get(slot).map(|stream| StreamId { slot, lineage: stream.lineage })
+        })
+    }
+
+    /// Whether an event about a stream of the table counts, in a segment that counts for these placement hashes only.
+    pub fn counts(&self, event: &Event<'_>, hashes: HashRange) -> bool {
+        hashes == HashRange::ALL
+            || event
+                .lineage()
+                .and_then(|lineage| self.target(Target::ByLineage, lineage))
+                .is_some_and(|id| hashes.contains(self.streams.get(id.slot).hash))
+    }
+
     fn target(&self, target: Target, lineage: u64) -> Option<StreamId> {
         match target {
             Target::Known(id) => {
                 assert_eq!(id.lineage, lineage, "the event concerns another life of the stream");
                 Some(id)
             }
-            Target::ByLineage => {
-                let by_lineage = self.by_lineage.as_ref().expect("only recovery looks streams up by lineage");
-                by_lineage.get(&lineage).map(|slot| StreamId { slot: *slot, lineage })
-            }
+            Target::ByLineage => self.find_lineage(lineage),
         }
     }
 
@@ -259,9 +308,9 @@ impl Table {
         let id = StreamId { slot, lineage: created.lineage };
         let streams = &self.streams;
         self.names.insert_unique(created.placement, slot, |slot| streams.get(*slot).hash);
-        if let Some(by_lineage) = &mut self.by_lineage {
-            by_lineage.insert(created.lineage, slot);
-        }
+        self.by_lineage.insert_unique(hash_of_lineage(created.lineage), slot, |slot| {
+            hash_of_lineage(streams.get(*slot).lineage)
+        });
         self.effect(id, stamp, Change::End(end, None));
         id
     }
@@ -272,8 +321,21 @@ impl Table {
         self.effects.push_back(Effect { ticket: stamp.ticket, stream: id, change });
     }
 
-    /// The stream begins at `first`. After a rewrite of the log that may lie beyond what is known of it: the stream goes on
-    /// from there.
+    /// The stream went on at `start` with as much as `gone`, which retention has taken: it begins behind that, at least.
+    fn skip(&mut self, id: StreamId, start: u64, gone: End, stamp: Stamp) {
+        let stream = self.streams.get_mut(id.slot);
+        assert_eq!(start, stream.staged.bytes, "what is gone of stream {} leaves a gap", id.lineage);
+        let end = &mut stream.staged;
+        (end.bytes, end.records) = (end.bytes + gone.bytes, end.records + gone.records);
+        let end = *end;
+        stream.index.skip_to(end.records, end.bytes);
+        stream.extents.forget_before(end.bytes);
+        self.records += gone.records;
+        self.effect(id, stamp, Change::End(end, None));
+        self.retain(id, Start { bytes: end.bytes, records: end.records }, stamp);
+    }
+
+    /// The stream begins at `first`.
     fn retain(&mut self, id: StreamId, first: Start, stamp: Stamp) {
         let stream = self.streams.get_mut(id.slot);
         let before = stream.firsts().staged;
@@ -283,15 +345,7 @@ impl Table {
         }
         assert!(first.records >= before.records, "the first record of {id:?} moves back: {first:?}");
         stream.rare_mut().first.staged = first;
-        if first.bytes > stream.staged.bytes {
-            assert!(self.by_lineage.is_some(), "{first:?} is beyond the end of {id:?}");
-            stream.index.skip_to(first.records, first.bytes);
-            stream.extents.forget_before(first.bytes);
-            self.records += first.records - stream.staged.records;
-            (stream.staged.bytes, stream.staged.records) = (first.bytes, first.records);
-            let end = stream.staged;
-            self.effect(id, stamp, Change::End(end, None));
-        }
+        assert!(first.bytes <= stream.staged.bytes, "{first:?} is beyond the end of {id:?}");
         self.effect(id, stamp, Change::First(first));
     }
 
@@ -358,7 +412,8 @@ impl Table {
                     continue;
                 }
                 Change::Snapshot(snapshot) => {
-                    stream.rare_mut().snapshot.durable = Some(snapshot);
+                    let before = stream.rare_mut().snapshot.durable.replace(snapshot);
+                    self.freed |= before.is_some();
                     continue;
                 }
                 // A reader that stands before it ends.
@@ -372,6 +427,7 @@ impl Table {
 
     /// Retention is durable: what lies before it costs no memory any more.
     fn forget(&mut self, id: StreamId, first: Start) {
+        self.freed = true;
         let stream = self.streams.get_mut(id.slot);
         self.records -= first.records - stream.first().records;
         stream.rare_mut().first.durable = first;
@@ -383,10 +439,10 @@ impl Table {
         let mut stream = self.streams.remove(id.slot);
         let entry = self.names.find_entry(stream.hash, |slot| *slot == id.slot);
         entry.expect("a stream has its name").remove();
-        if let Some(by_lineage) = &mut self.by_lineage {
-            by_lineage.remove(&id.lineage);
-        }
+        let entry = self.by_lineage.find_entry(hash_of_lineage(id.lineage), |slot| *slot == id.slot);
+        entry.expect("a stream has its lineage").remove();
         self.records -= stream.staged.records - stream.first().records;
+        self.freed = true;
         let readers = stream.rare.take().map(|rare| rare.readers).unwrap_or_default();
         Published::Gone { stream: id, readers, bucket_generation: stream.bucket_generation, key: stream.key }
     }
@@ -394,7 +450,6 @@ impl Table {
     /// Ends recovery: everything that was replayed is durable.
     pub fn recovered(&mut self) {
         self.publish(u64::MAX, |_| {});
-        self.by_lineage = None;
         for (_, stream) in self.streams.iter_mut() {
             if let Some(lifetime) = &mut stream.lifetime {
                 lifetime.used_ms = lifetime.recorded_ms;
@@ -425,6 +480,12 @@ impl Table {
     }
 }
 
+/// Multiplied by an odd constant with no pattern: lineages grow by one, and a table wants bits that differ at both ends.
+fn hash_of_lineage(lineage: u64) -> u64 {
+    let product = lineage.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    product ^ product >> 32
+}
+
 /// Streams by slot, in chunks so that growth never moves them.
 #[derive(Default)]
 struct Streams {
@@ -448,6 +509,11 @@ impl Streams {
         let slot = (self.chunks.len() - 1) * Self::CHUNK + self.chunks.last().expect("pushed above").len();
         self.chunks.last_mut().expect("pushed above").push(Some(stream));
         u32::try_from(slot).expect("fewer than 2^32 streams")
+    }
+
+    /// The slot after the last one.
+    fn end(&self) -> u32 {
+        self.chunks.last().map_or(0, |last| ((self.chunks.len() - 1) * Self::CHUNK + last.len()) as u32)
     }
 
     fn try_get(&self, slot: u32) -> Option<&Stream> {

@@ -200,11 +200,12 @@ impl Appender {
             log_id: self.log_id,
             epoch: self.epoch,
             first_lsn: self.next_lsn,
-            nonce: nonce(),
+            nonce: new_nonce(),
             segment_bytes: ready.bytes,
             created_ms: now_ms().max(self.last_time_ms),
+            settled: None,
         };
-        let index = table.push(Segment { listed: ready.listed, header, file: ready.file });
+        let index = table.push(Segment::new(ready.listed, header, ready.file));
         let footer = FooterBuilder::new(&header);
         let next = Active { index, header, position: u64::from(FIRST_COMMIT_POSITION), footer };
         let left = self.active.replace(next);
@@ -261,9 +262,7 @@ impl Appender {
         let number_of = |index| table.borrow().number_of(index);
         let buffer = open.buffer.bytes_mut();
         let pushed = open.builder.push(buffer, &mut active.footer, event, number_of, payload_bytes, fill);
-        if let Event::StreamCreated(created) = event {
-            self.highest_lineage = self.highest_lineage.max(created.lineage);
-        }
+        self.highest_lineage = self.highest_lineage.max(event.issued_id().unwrap_or(0));
         self.staged(pushed)
     }
 
@@ -345,7 +344,7 @@ pub(super) fn now_ms() -> u64 {
 
 /// A number that clients cannot guess and no other segment has: the standard library's hash keys come from the system's
 /// random source.
-fn nonce() -> u64 {
+pub(super) fn new_nonce() -> u64 {
     loop {
         let mut hasher = std::hash::RandomState::new().build_hasher();
         hasher.write_u64(now_ms());

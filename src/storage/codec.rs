@@ -137,6 +137,7 @@ pub fn meta_bytes_max(event: &Event<'_>) -> usize {
                 + PART_BYTES_MAX * snapshot.parts.len()
         }
         Event::Retained { .. } => 3 * VARINT_BYTES_MAX,
+        Event::Skipped { .. } => 4 * VARINT_BYTES_MAX,
         Event::ProducerRuns(producer) => {
             5 * VARINT_BYTES_MAX + producer.id.len() + 3 * VARINT_BYTES_MAX * producer.runs.len()
         }

@@ -100,9 +100,43 @@ impl CommitBuilder {
         payload_bytes: usize,
         fill: impl FnOnce(&mut PayloadWriter<'_>),
     ) -> Pushed {
-        let table_bytes = chunk_count(payload_bytes) * CHUNK_CHECKSUM_BYTES;
-        let meta_at = self.used + ENTRY_HEADER_BYTES + table_bytes;
-        let coded = codec::encode(event, number_of, &mut buf[meta_at..]);
+        let coded = self.encode(buf, event, number_of, payload_bytes);
+        self.seal_entry(buf, footer, &coded, Some(event), payload_bytes, fill)
+    }
+
+    /// Adds an event that was first written at another time than the commit's.
+    #[expect(clippy::too_many_arguments, reason = "as `push`, and a time")]
+    pub fn push_timed(
+        &mut self,
+        buf: &mut [u8],
+        footer: &mut FooterBuilder,
+        event: &Event<'_>,
+        time_ms: u64,
+        number_of: impl Fn(u32) -> u32,
+        payload_bytes: usize,
+        fill: impl FnOnce(&mut PayloadWriter<'_>),
+    ) -> Pushed {
+        let mut coded = self.encode(buf, event, number_of, payload_bytes);
+        let meta_at = self.meta_at(payload_bytes);
+        codec::add_time(&mut coded, time_ms, &mut buf[meta_at..]);
+        self.seal_entry(buf, footer, &coded, Some(event), payload_bytes, fill)
+    }
+
+    /// Where the meta part of the next entry begins.
+    #[inline]
+    fn meta_at(&self, payload_bytes: usize) -> usize {
+        self.used + ENTRY_HEADER_BYTES + chunk_count(payload_bytes) * CHUNK_CHECKSUM_BYTES
+    }
+
+    #[inline]
+    fn encode(
+        &self,
+        buf: &mut [u8],
+        event: &Event<'_>,
+        number_of: impl Fn(u32) -> u32,
+        payload_bytes: usize,
+    ) -> Coded {
+        let coded = codec::encode(event, number_of, &mut buf[self.meta_at(payload_bytes)..]);
         if let Event::Appended(append) = event {
             let here = matches!(append.payload, super::event::Payload::Here(_));
             let stem = coded.stem.expect("an append has a stem");
@@ -114,7 +148,7 @@ impl CommitBuilder {
         } else {
             assert_eq!(payload_bytes, 0, "only appends and chunks have a payload");
         }
-        self.seal_entry(buf, footer, &coded, Some(event), payload_bytes, fill)
+        coded
     }
 
     /// Adds a part of a large payload.
@@ -126,9 +160,7 @@ impl CommitBuilder {
         payload_bytes: usize,
         fill: impl FnOnce(&mut PayloadWriter<'_>),
     ) -> Pushed {
-        let table_bytes = chunk_count(payload_bytes) * CHUNK_CHECKSUM_BYTES;
-        let meta_at = self.used + ENTRY_HEADER_BYTES + table_bytes;
-        let coded = codec::encode_chunk(lineage, &mut buf[meta_at..]);
+        let coded = codec::encode_chunk(lineage, &mut buf[self.meta_at(payload_bytes)..]);
         self.seal_entry(buf, footer, &coded, None, payload_bytes, fill)
     }
 

@@ -208,11 +208,13 @@ pub(super) async fn stop(inner: &Rc<Inner>) {
     inner.work.notify();
     inner.idle.notify();
     inner.stop.notify();
+    inner.wake_settling();
     inner.roller.signal.notify();
     while inner.running.get() > 0 {
         inner.ended.wait().await;
     }
-    let segments = inner.table.borrow_mut().take();
+    let mut segments = inner.table.borrow_mut().take();
+    segments.append(&mut inner.discarded.borrow_mut());
     for segment in segments {
         if let Ok(segment) = Rc::try_unwrap(segment) {
             segment.file.close().await;

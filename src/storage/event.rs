@@ -16,6 +16,39 @@ pub struct Place {
     pub back: u32,
 }
 
+impl Place {
+    /// The place `bytes` further on in the same payload.
+    pub fn further(self, bytes: u32) -> Place {
+        Place { position: self.position + bytes, back: self.back + bytes, ..self }
+    }
+}
+
+/// Placement hashes, by their upper half: what a shard owns, or a part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HashRange {
+    /// First one.
+    pub start: u64,
+    /// The one after the last: at most 2^32.
+    pub end: u64,
+}
+
+impl HashRange {
+    /// Every hash.
+    pub const ALL: HashRange = HashRange { start: 0, end: 1 << 32 };
+
+    /// Whether a placement hash is in the range.
+    #[inline]
+    pub fn contains(self, placement: u64) -> bool {
+        (self.start..self.end).contains(&(placement >> 32))
+    }
+
+    /// What is in both ranges; `None` if nothing is.
+    pub fn intersection(self, other: HashRange) -> Option<HashRange> {
+        let both = HashRange { start: self.start.max(other.start), end: self.end.min(other.end) };
+        (both.start < both.end).then_some(both)
+    }
+}
+
 /// `Place::segment` of bytes whose segment settling has removed: they belong to something that ends further on in the log, and
 /// are never read.
 pub const SEGMENT_GONE: u32 = u32::MAX;
@@ -23,6 +56,8 @@ pub const SEGMENT_GONE: u32 = u32::MAX;
 /// What holds for every entry of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventContext {
+    /// Whose streams it counts for: a segment that several shards once shared may hold others that were rewritten elsewhere.
+    pub hashes: HashRange,
     /// Sequence number of the commit.
     pub lsn: u64,
     /// When the commit was opened, Unix milliseconds.
@@ -167,6 +202,34 @@ pub struct ProducerRuns<'a> {
     pub runs: &'a [ProducerRun],
 }
 
+impl Event<'_> {
+    /// The id that it takes from the lineages: of a stream, or the generation of a bucket.
+    #[inline]
+    pub fn issued_id(&self) -> Option<u64> {
+        match self {
+            Event::StreamCreated(created) => Some(created.lineage),
+            Event::BucketCreated { generation, .. } => Some(*generation),
+            _ => None,
+        }
+    }
+
+    /// The stream that it concerns, if it concerns one.
+    pub fn lineage(&self) -> Option<u64> {
+        match self {
+            Event::StreamCreated(created) => Some(created.lineage),
+            Event::Appended(append) => Some(append.lineage),
+            Event::SnapshotPublished(snapshot) => Some(snapshot.lineage),
+            Event::ProducerRuns(runs) => Some(runs.lineage),
+            Event::StreamDeleted { lineage }
+            | Event::Renewed { lineage, .. }
+            | Event::AttributesSet { lineage, .. }
+            | Event::Retained { lineage, .. }
+            | Event::Skipped { lineage, .. } => Some(*lineage),
+            Event::BucketCreated { .. } | Event::BucketDeleted { .. } => None,
+        }
+    }
+}
+
 /// One entry of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
@@ -195,8 +258,7 @@ pub enum Event<'a> {
     },
     /// A snapshot takes the place of the one before.
     SnapshotPublished(SnapshotPublished<'a>),
-    /// Everything of a stream before an offset is gone. Said of an offset beyond the stream's end, the stream goes on from
-    /// there: what was in between has been dropped from the log.
+    /// Everything of a stream before an offset is gone.
     Retained {
         /// The stream's lineage.
         lineage: u64,
@@ -207,6 +269,17 @@ pub enum Event<'a> {
     },
     /// Appends of one producer whose data was rewritten, or is gone. Written by settling only.
     ProducerRuns(ProducerRuns<'a>),
+    /// The stream went on here with data that retention has taken since. Written by settling only, in its place.
+    Skipped {
+        /// The stream's lineage.
+        lineage: u64,
+        /// Byte offset at which it starts: the stream's end before it.
+        start: u64,
+        /// Bytes that are gone.
+        bytes: u64,
+        /// Records (or messages) that are gone.
+        records: u64,
+    },
     /// A bucket begins.
     BucketCreated {
         /// Bucket id.

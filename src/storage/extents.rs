@@ -13,7 +13,7 @@
 //! A small append between those of other streams costs 4 to 6 bytes, at most 8. The last extent is not
 //! written yet: it can still grow. An index with one extent (a settled or a young stream) owns no heap.
 
-use crate::storage::event::Place;
+use crate::storage::event::{Part, Place};
 use crate::storage::packed::{At, Packed, Point};
 use crate::storage::varint;
 
@@ -192,6 +192,34 @@ impl ExtentIndex {
                 self.start = many.packed.first().x;
             }
         }
+    }
+
+    /// The index from offset `first` on, where the bytes from offset `from` on lie in `parts` now, as far as these reach.
+    ///
+    /// # Panics
+    /// If the parts reach beyond the end.
+    pub fn relocated(&self, first: u64, from: u64, parts: &[Part]) -> ExtentIndex {
+        let first = first.max(self.start).min(self.end);
+        let to = from + parts.iter().map(|part| u64::from(part.len)).sum::<u64>();
+        assert!(to <= self.end, "bytes {from} to {to} of {} were moved", self.end);
+        let mut index = ExtentIndex { start: first, end: first, shape: Shape::Empty };
+        let keep = |from: u64, to: u64, index: &mut ExtentIndex| {
+            for Piece { place, from, len, .. } in self.pieces(from.min(to), to) {
+                index.push(index.end, u64::from(len), place.further(from));
+            }
+        };
+        keep(first, from.max(first), &mut index);
+        let mut start = from;
+        for Part { place, len } in parts {
+            let end = start + u64::from(*len);
+            if end > first {
+                let gone = first.saturating_sub(start) as u32;
+                index.push(index.end, u64::from(len - gone), place.further(gone));
+            }
+            start = end;
+        }
+        keep(to.max(first), self.end, &mut index);
+        index
     }
 
     /// Bytes it occupies, itself and unused capacity included.

@@ -9,9 +9,9 @@
 
 use super::codec::{
     Coded, Coding, DecodeError, DecodeScratch, Entry, Get, LENGTHS_ONE, Put, SegmentIndex, Stem,
-    VARINT_BYTES_MAX, decode, varint_bytes,
+    VARINT_BYTES_MAX, decode, own_time_ms, varint_bytes,
 };
-use super::event::{Appended, Event, EventContext, Lengths, Payload, Place};
+use super::event::{Appended, Event, EventContext, HashRange, Lengths, Payload, Place};
 use super::format::{
     BadStructure, COMMIT_HEADER_BYTES, FIRST_COMMIT_POSITION, Kind, PAGE_HEADER_BYTES, PageHeader,
     SegmentHeader, TRAILER_BYTES, Trailer, block_round_up, entry_back_bytes, entry_bytes,
@@ -50,7 +50,8 @@ pub struct FooterBuilder {
 impl FooterBuilder {
     /// Starts the footer of an empty segment.
     pub fn new(header: &SegmentHeader) -> FooterBuilder {
-        let context = EventContext { lsn: header.first_lsn - 1, time_ms: header.created_ms };
+        let context =
+            EventContext { lsn: header.first_lsn - 1, time_ms: header.created_ms, hashes: HashRange::ALL };
         let page = PageHeader {
             index: 0,
             blocks: 0,
@@ -83,7 +84,7 @@ impl FooterBuilder {
         self.bytes.push(TAG_COMMIT);
         varint::put(&mut self.bytes, lsn - self.context.lsn);
         varint::put(&mut self.bytes, varint::step(self.context.time_ms, time_ms));
-        self.context = EventContext { lsn, time_ms };
+        (self.context.lsn, self.context.time_ms) = (lsn, time_ms);
         self.position = self.commit_position() + COMMIT_HEADER_BYTES as u32;
     }
 
@@ -154,8 +155,7 @@ impl FooterBuilder {
     fn count(&mut self, event: &Event<'_>) {
         match event {
             Event::Appended(append) => self.record_count += append.lengths.count(),
-            Event::StreamCreated(created) => self.highest_lineage = self.highest_lineage.max(created.lineage),
-            _ => {}
+            _ => self.highest_lineage = self.highest_lineage.max(event.issued_id().unwrap_or(0)),
         }
     }
 
@@ -311,7 +311,7 @@ impl PageReader {
             get: Get { rest: body },
             segment: self.segment,
             position: header.position,
-            context: EventContext { lsn: header.lsn, time_ms: header.time_ms },
+            context: EventContext { lsn: header.lsn, time_ms: header.time_ms, hashes: HashRange::ALL },
             follows: None,
         };
         let before = self.entries_seen;
@@ -320,7 +320,9 @@ impl PageReader {
                 Some(append) => Entry::Event(Event::Appended(append)),
                 None => records.entry(&head, index_of, scratch)?,
             };
-            visit(&entry, records.context);
+            let mut context = records.context;
+            context.time_ms = own_time_ms(head.flags, head.meta).unwrap_or(context.time_ms);
+            visit(&entry, context);
             self.entries_seen += 1;
         }
         let found = self.entries_seen - before;

@@ -74,11 +74,13 @@ pub enum Kind {
     Retained = 10,
     /// Appends of a producer whose data was rewritten.
     ProducerRuns = 11,
+    /// Data that retention has taken since.
+    Skipped = 12,
 }
 
 impl Kind {
     /// Every kind, in the order of their numbers.
-    pub const ALL: [Kind; 11] = [
+    pub const ALL: [Kind; 12] = [
         Kind::StreamCreated,
         Kind::Appended,
         Kind::StreamDeleted,
@@ -90,13 +92,14 @@ impl Kind {
         Kind::SnapshotPublished,
         Kind::Retained,
         Kind::ProducerRuns,
+        Kind::Skipped,
     ];
 
     /// The kind with this number on disk, if there is one.
     #[inline]
     pub fn from_u8(number: u8) -> Option<Kind> {
         match number {
-            1..=11 => Some(Kind::ALL[usize::from(number) - 1]),
+            1..=12 => Some(Kind::ALL[usize::from(number) - 1]),
             _ => None,
         }
     }
@@ -115,6 +118,7 @@ impl Kind {
             Kind::SnapshotPublished => "snapshot_published",
             Kind::Retained => "retained",
             Kind::ProducerRuns => "producer_runs",
+            Kind::Skipped => "skipped",
         }
     }
 }
@@ -249,9 +253,30 @@ pub struct SegmentHeader {
     pub segment_bytes: u64,
     /// When it was begun, Unix milliseconds.
     pub created_ms: u64,
+    /// What it stands for, if it was written by settling.
+    pub settled: Option<Settled>,
 }
 
+/// What a settled segment stands for: commits of one log whose segments it took the place of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// Id of the log that wrote those commits.
+    pub origin_log_id: u64,
+    /// Sequence number of the last of them; of the first: `SegmentHeader::first_lsn`.
+    pub last_lsn: u64,
+    /// Bytes of payload that were kept when it was written.
+    pub payload_bytes: u64,
+}
+
+/// Bytes of the smallest settled segment: header, trailer, and no commit between them.
+pub const SETTLED_BYTES_MIN: u64 = (SEGMENT_HEADER_BYTES + TRAILER_BYTES) as u64;
+
 impl SegmentHeader {
+    /// Id of the log whose sequence numbers it has.
+    pub fn origin_log_id(&self) -> u64 {
+        self.settled.map_or(self.log_id, |settled| settled.origin_log_id)
+    }
+
     /// Fills a block with the header.
     pub fn encode(&self, block: &mut [u8]) {
         assert_eq!(block.len(), SEGMENT_HEADER_BYTES, "the segment header fills one block");
@@ -266,6 +291,11 @@ impl SegmentHeader {
         put_u64(block, 40, self.nonce);
         put_u64(block, 48, self.segment_bytes);
         put_u64(block, 56, self.created_ms);
+        if let Some(settled) = &self.settled {
+            put_u64(block, 64, settled.origin_log_id);
+            put_u64(block, 72, settled.last_lsn);
+            put_u64(block, 80, settled.payload_bytes);
+        }
         let checksum = crc32c::crc32c(&block[..BLOCK_CHECKSUM_AT]);
         put_u32(block, BLOCK_CHECKSUM_AT, checksum);
     }
@@ -281,12 +311,23 @@ impl SegmentHeader {
             nonce: get_u64(block, 40),
             segment_bytes: get_u64(block, 48),
             created_ms: get_u64(block, 56),
+            // No commit has sequence number 0.
+            settled: (get_u64(block, 72) != 0).then(|| Settled {
+                origin_log_id: get_u64(block, 64),
+                last_lsn: get_u64(block, 72),
+                payload_bytes: get_u64(block, 80),
+            }),
         };
-        let reserved = &block[64..BLOCK_CHECKSUM_AT];
+        let own = if header.settled.is_some() { 88 } else { 64 };
+        let reserved = &block[own..BLOCK_CHECKSUM_AT];
         match header.problem().or((!is_zero(reserved)).then_some("reserved")) {
             Some(name) => Err(BadStructure::Field(name)),
             None => Ok(header),
         }
+    }
+
+    fn bytes_min(&self) -> u64 {
+        if self.settled.is_some() { SETTLED_BYTES_MIN } else { SEGMENT_BYTES_MIN }
     }
 
     fn problem(&self) -> Option<&'static str> {
@@ -296,7 +337,9 @@ impl SegmentHeader {
             Some("first_lsn")
         } else if self.nonce == 0 {
             Some("nonce")
-        } else if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&self.segment_bytes)
+        } else if self.settled.is_some_and(|settled| settled.last_lsn < self.first_lsn) {
+            Some("last_lsn")
+        } else if !(self.bytes_min()..=SEGMENT_BYTES_MAX).contains(&self.segment_bytes)
             || !self.segment_bytes.is_multiple_of(BLOCK_BYTES as u64)
         {
             Some("segment_bytes")

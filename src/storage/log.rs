@@ -12,10 +12,14 @@
 //! (segments ahead of use, seals), `cache`, `reader`, `recovery`.
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_lite::future::or;
+use glommio::timer::Timer;
 
 use crate::limits::{COMMIT_BYTES_MAX, COMMITS_PER_SEGMENT_MIN};
 use crate::signal::Signal;
@@ -30,10 +34,11 @@ use crate::storage::format::{COMMIT_HEADER_BYTES, entry_bytes};
 use crate::storage::reader;
 use crate::storage::recovery;
 use crate::storage::roll::{self, Roller};
-use crate::storage::segment_table::SegmentTable;
+use crate::storage::segment_table::{Segment, SegmentTable};
+use crate::storage::settle::{self, Rewritten, SealedSegment, SettleError, Streams};
 use crate::storage::waiters::{RoomWaiters, TicketWaiters};
 
-pub use crate::storage::reader::{Piece, ReadError};
+pub use crate::storage::reader::{Held, Piece, ReadError};
 pub use crate::storage::recovered::{OpenError, Recovered, Retired, TornTail};
 
 /// When a commit counts as durable.
@@ -146,6 +151,12 @@ pub(super) struct Inner {
     pub(super) idle: Signal,
     /// Wakes a task that sleeps, when the log ends.
     pub(super) stop: Signal,
+    /// Segments that were rewritten, and may still be read.
+    pub(super) discarded: RefCell<Vec<Rc<Segment>>>,
+    /// There may be something to settle: a segment has been sealed, or the owner of the streams says so.
+    pub(super) to_settle: Signal,
+    /// Wakes settling from a pause, when the log ends.
+    pub(super) end_of_pause: Signal,
     /// Background tasks that still run.
     pub(super) running: Cell<u32>,
     /// Notified whenever one of them ends.
@@ -167,11 +178,53 @@ impl Inner {
         self.work.notify();
         self.idle.notify();
         self.stop.notify();
+        self.wake_settling();
         self.roller.signal.notify();
         let publisher = self.publisher.borrow().clone();
         if let Some(publisher) = publisher {
             publisher.latched(&why);
         }
+    }
+
+    /// Wakes settling, so that it ends.
+    pub(super) fn wake_settling(&self) {
+        self.to_settle.notify();
+        self.end_of_pause.notify();
+    }
+
+    /// Waits for some time, or until the log ends. For settling only.
+    pub(super) async fn pause(&self, duration: Duration) {
+        let timer = async {
+            Timer::new(duration).await;
+        };
+        or(self.end_of_pause.wait(), timer).await;
+    }
+
+    /// See [`Log::hold`].
+    pub(super) fn hold(&self, pieces: Vec<Piece>) -> Held {
+        Held::new(self, pieces)
+    }
+
+    /// Waits until `ticket` is durable.
+    pub(super) async fn wait_durable(&self, ticket: u64) -> Result<(), Refusal> {
+        let mut slot = None;
+        poll_fn(|context| self.poll_durable(ticket, &mut slot, context)).await
+    }
+
+    fn poll_durable(
+        &self,
+        ticket: u64,
+        slot: &mut Option<u32>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Refusal>> {
+        if self.durable.get() >= ticket {
+            return Poll::Ready(Ok(()));
+        }
+        if self.latched.get() {
+            return Poll::Ready(Err(Refusal::Latched));
+        }
+        self.tickets.borrow_mut().register(ticket, slot, context);
+        Poll::Pending
     }
 
     /// Whether background tasks should come to an end.
@@ -323,10 +376,69 @@ impl Log {
         self.inner.cache.borrow().get(place, from, len)
     }
 
-    /// Appends the bytes of `pieces` to `out`, in order: from memory where they are there, else from disk, verified. On an
+    /// Holds what `pieces`, whose places were just looked up, need to be read, whatever is rewritten meanwhile.
+    pub fn hold(&self, pieces: Vec<Piece>) -> Held {
+        self.inner.hold(pieces)
+    }
+
+    /// Appends the bytes of the pieces to `out`, in order: from memory where they are there, else from disk, verified. On an
     /// error `out` is as before. Only durable places may be read.
-    pub async fn read(&self, pieces: &[Piece], out: &mut Vec<u8>) -> Result<(), ReadError> {
-        reader::read(&self.inner, pieces, out).await
+    pub async fn read(&self, held: &Held, out: &mut Vec<u8>) -> Result<(), ReadError> {
+        reader::read(&self.inner, held, out).await
+    }
+
+    /// Sealed segments, in the order of the list.
+    pub fn sealed_segments(&self) -> Vec<SealedSegment> {
+        settle::sealed(&self.inner)
+    }
+
+    /// Rewrites sealed segments of the same kin that lie side by side in the list as one. On return the list names that one in
+    /// their place; the caller looks everything up there, and then gives the old ones up with [`Log::discard`].
+    ///
+    /// # Panics
+    /// If one of them is not sealed, or there is none.
+    pub async fn settle(&self, segments: &[u32], streams: &dyn Streams) -> Result<Rewritten, SettleError> {
+        settle::settle(&self.inner, segments, streams).await
+    }
+
+    /// Forgets segments that were rewritten: no new read may ask for them. Their files go with [`Log::sweep`].
+    pub fn discard(&self, segments: &[u32]) {
+        settle::discard(&self.inner, segments);
+    }
+
+    /// Removes the files of discarded segments that nobody reads any more; whether some are left.
+    pub async fn sweep(&self) -> bool {
+        settle::sweep(&self.inner).await
+    }
+
+    /// Waits until there may be something to settle, or the log ends. One task at a time.
+    pub async fn wait_to_settle(&self) {
+        self.inner.to_settle.wait().await;
+    }
+
+    /// There may be something to settle.
+    pub fn suggest_settling(&self) {
+        self.inner.to_settle.notify();
+    }
+
+    /// Waits for some time, or until the log ends. For the task that settles.
+    pub async fn pause(&self, duration: Duration) {
+        self.inner.pause(duration).await;
+    }
+
+    /// Whether the log takes nothing more: it has latched, or is being stopped.
+    pub fn is_ending(&self) -> bool {
+        self.inner.ending()
+    }
+
+    /// Starts work that ends when [`Log::is_ending`] says so, as a detached task of low priority; [`Log::stop`] waits for it.
+    pub fn spawn_background(&self, name: &'static str, task: impl Future<Output = ()> + 'static) {
+        let queue = glommio::executor().create_task_queue(
+            glommio::Shares::Static(50),
+            glommio::Latency::NotImportant,
+            name,
+        );
+        commit_loop::spawn(&self.inner, queue, task);
     }
 
     /// Commits what is staged, writes a mark, ends the background work and closes the files. Stage nothing after it.
@@ -347,14 +459,7 @@ impl Future for WaitDurable {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if this.inner.durable.get() >= this.ticket {
-            return Poll::Ready(Ok(()));
-        }
-        if this.inner.latched.get() {
-            return Poll::Ready(Err(Refusal::Latched));
-        }
-        this.inner.tickets.borrow_mut().register(this.ticket, &mut this.slot, context);
-        Poll::Pending
+        this.inner.poll_durable(this.ticket, &mut this.slot, context)
     }
 }
 

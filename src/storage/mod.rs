@@ -35,6 +35,7 @@ mod recovery;
 mod roll;
 pub mod segment_list;
 mod segment_table;
+pub mod settle;
 #[cfg(test)]
 pub mod simulated;
 mod waiters;

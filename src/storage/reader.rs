@@ -73,11 +73,47 @@ struct Run {
     far: bool,
 }
 
+/// Pieces, with the segments that they lie in: settling may remove a segment from the log at any time, and whoever has found
+/// out where bytes lie must still be able to read them there.
+pub struct Held {
+    pieces: Vec<Piece>,
+    /// Sorted by index.
+    segments: Vec<(u32, Rc<Segment>)>,
+}
+
+impl Held {
+    /// Holds the segments of `pieces`, whose places the caller has just looked up.
+    pub(super) fn new(inner: &Inner, pieces: Vec<Piece>) -> Held {
+        let table = inner.table.borrow();
+        let mut segments: Vec<(u32, Rc<Segment>)> = Vec::new();
+        let mut last = None;
+        for Piece { place, .. } in &pieces {
+            if last != Some(place.segment) {
+                last = Some(place.segment);
+                if let Err(at) = segments.binary_search_by_key(&place.segment, |(index, _)| *index) {
+                    segments.insert(at, (place.segment, Rc::clone(table.get(place.segment))));
+                }
+            }
+        }
+        Held { pieces, segments }
+    }
+
+    /// Other pieces in the same segments.
+    pub fn of(&self, pieces: Vec<Piece>) -> Held {
+        Held { pieces, segments: self.segments.clone() }
+    }
+
+    fn segment(&self, index: u32) -> &Rc<Segment> {
+        let at = self.segments.binary_search_by_key(&index, |(index, _)| *index);
+        &self.segments[at.expect("segments of all pieces are held")].1
+    }
+}
+
 /// See `Log::read`.
-pub(super) async fn read(inner: &Inner, pieces: &[Piece], out: &mut Vec<u8>) -> Result<(), ReadError> {
+pub(super) async fn read(inner: &Inner, held: &Held, out: &mut Vec<u8>) -> Result<(), ReadError> {
     let before = out.len();
-    let cached = copy_cached(inner, pieces, out);
-    let result = if cached == pieces.len() { Ok(()) } else { read_rest(inner, &pieces[cached..], out).await };
+    let cached = copy_cached(inner, &held.pieces, out);
+    let result = if cached == held.pieces.len() { Ok(()) } else { read_rest(inner, held, cached, out).await };
     if result.is_err() {
         out.truncate(before);
     }
@@ -96,8 +132,10 @@ fn copy_cached(inner: &Inner, pieces: &[Piece], out: &mut Vec<u8>) -> usize {
     pieces.len()
 }
 
-async fn read_rest(inner: &Inner, pieces: &[Piece], out: &mut Vec<u8>) -> Result<(), ReadError> {
-    let (sources, runs) = plan(inner, pieces);
+/// Reads the pieces from number `first` on.
+async fn read_rest(inner: &Inner, held: &Held, first: usize, out: &mut Vec<u8>) -> Result<(), ReadError> {
+    let pieces = &held.pieces[first..];
+    let (sources, runs) = plan(inner, held, pieces);
     let mut fetches: VecDeque<Fetch<'_>> = VecDeque::new();
     let mut ahead = runs.iter();
     let mut current: Option<(&Run, ReadBytes)> = None;
@@ -128,8 +166,8 @@ async fn read_rest(inner: &Inner, pieces: &[Piece], out: &mut Vec<u8>) -> Result
 }
 
 /// Decides where each piece comes from, and which are fetched together.
-fn plan(inner: &Inner, pieces: &[Piece]) -> (Vec<Source>, Vec<Run>) {
-    let (cache, table) = (inner.cache.borrow(), inner.table.borrow());
+fn plan(inner: &Inner, held: &Held, pieces: &[Piece]) -> (Vec<Source>, Vec<Run>) {
+    let cache = inner.cache.borrow();
     let mut sources = Vec::with_capacity(pieces.len());
     let mut runs: Vec<Run> = Vec::new();
     let mut run_segment = u32::MAX;
@@ -150,7 +188,7 @@ fn plan(inner: &Inner, pieces: &[Piece]) -> (Vec<Source>, Vec<Run>) {
             run.pieces.end = index + 1;
             continue;
         }
-        let segment = Rc::clone(table.get(piece.place.segment));
+        let segment = Rc::clone(held.segment(piece.place.segment));
         run_segment = piece.place.segment;
         runs.push(Run { segment, range: needed, pieces: index..index + 1, far });
     }

@@ -15,7 +15,7 @@ use crate::signal::Signal;
 use crate::storage::appender::{Active, Appender, Resume};
 use crate::storage::buffer::Pool;
 use crate::storage::cache::Cache;
-use crate::storage::codec::{DecodeError, DecodeScratch, Entry};
+use crate::storage::codec::{DecodeError, DecodeScratch, Entry, own_time_ms};
 use crate::storage::device::{File, Mode, Store, read_exact};
 use crate::storage::event::{Event, EventContext};
 use crate::storage::file_name;
@@ -87,6 +87,9 @@ pub(super) async fn open(
         running: Cell::new(0),
         ended: Signal::default(),
         stop: Signal::default(),
+        discarded: RefCell::default(),
+        to_settle: Signal::default(),
+        end_of_pause: Signal::default(),
     };
     Ok((inner, recovered))
 }
@@ -161,8 +164,12 @@ async fn ready_segment(
         position = roll::zeros_at(&*file, position, bytes).await.map_err(problem)?;
     }
     let mode = options.write_mode();
-    let ready = roll::finish(store, file, listed, bytes, mode, &mut list).await.map_err(problem)?;
-    Ok((list, Some(ready)))
+    roll::make_durable(store, &*file).await.map_err(problem)?;
+    file.close().await;
+    list.segments.push(listed.clone());
+    list.write(store).await.map_err(problem)?;
+    let file = store.open(&listed.name, mode).await.map_err(problem)?;
+    Ok((list, Some(ReadySegment { listed, file, bytes })))
 }
 
 struct Recovery<'a> {
@@ -235,7 +242,7 @@ impl<'a> Recovery<'a> {
             };
             self.check_header(listed, &header, len)?;
             self.epoch = self.epoch.max(header.epoch);
-            self.table.push(Segment { listed: listed.clone(), header, file });
+            self.table.push(Segment::new(listed.clone(), header, file));
         }
         Ok(unused)
     }
@@ -261,22 +268,26 @@ impl<'a> Recovery<'a> {
         self.recovered.segments = count;
         for index in 0..count {
             let segment = Rc::clone(self.table.get(index));
-            let following = (index + 1 < count)
-                .then(|| Rc::clone(self.table.get(index + 1)))
-                .filter(|following| following.listed.log_id == segment.listed.log_id);
+            let next = (index + 1 < count).then(|| Rc::clone(self.table.get(index + 1)));
+            let following =
+                next.as_ref().filter(|following| following.listed.log_id == segment.listed.log_id);
             let own_last = following.is_none() && segment.listed.log_id == self.options.log_id;
             let from_footer = self.replay_footer(index, &segment, &mut scratch, visit).await?;
             let (last_lsn, end) = if let Some(last_lsn) = from_footer {
                 self.recovered.from_footers += 1;
                 self.marked = false;
                 (last_lsn, 0)
+            } else if segment.header.settled.is_some() {
+                // It was complete before it was listed.
+                let what = "it was rewritten, and its footer or trailer is damaged".to_string();
+                return Err(self.damaged(&segment.listed.name, segment.header.segment_bytes, what));
             } else {
                 let scanned = self.scan(index, &segment, &mut scratch, visit).await?;
                 let (last_lsn, end) = (scanned.footer.last_lsn(), scanned.position);
                 self.end_of_scan(index, &segment, scanned, following.is_some(), own_last).await?;
                 (last_lsn, end)
             };
-            if let Some(following) = following
+            if let Some(following) = next.filter(|next| goes_on(&segment, next))
                 && last_lsn + 1 != following.header.first_lsn
             {
                 let first = following.header.first_lsn;
@@ -320,8 +331,12 @@ impl<'a> Recovery<'a> {
         }
         let Recovery { table, recovered, last_time_ms, .. } = self;
         let index_of = |number| table.index_of(segment.listed.log_id, number);
-        let mut seen = |entry: &Entry<'_>, context: EventContext| {
+        let last_lsn = segment.header.settled.map_or(trailer.last_lsn, |settled| settled.last_lsn);
+        let mut seen = |entry: &Entry<'_>, mut context: EventContext| {
             *last_time_ms = (*last_time_ms).max(context.time_ms);
+            context.hashes = segment.listed.hashes;
+            // Commits of a settled segment are numbered apart from those that it stands for.
+            context.lsn = context.lsn.min(last_lsn);
             deliver(recovered, entry, context, visit);
         };
         match read_footer(&footer, &trailer, index, &index_of, scratch, &mut seen) {
@@ -332,9 +347,10 @@ impl<'a> Recovery<'a> {
             }
             Err(problem) => return Err(self.damaged(name, trailer.footer_position, problem.to_string())),
         }
+        segment.trailer.set(Some(trailer));
         self.recovered.highest_lineage = self.recovered.highest_lineage.max(trailer.highest_lineage);
-        self.recovered.last_lsn = self.recovered.last_lsn.max(trailer.last_lsn);
-        Ok(Some(trailer.last_lsn))
+        self.recovered.last_lsn = self.recovered.last_lsn.max(last_lsn);
+        Ok(Some(last_lsn))
     }
 
     /// Replays a segment from its commits, up to the first one that is not valid.
@@ -366,7 +382,8 @@ impl<'a> Recovery<'a> {
                 Ok(commit) => commit,
                 Err(reason) => break reason,
             };
-            let context = commit.context();
+            let mut context = commit.context();
+            context.hashes = segment.listed.hashes;
             footer.commit(context.lsn, context.time_ms);
             let Recovery { table, recovered, .. } = self;
             let index_of = |number| table.index_of(segment.listed.log_id, number);
@@ -376,7 +393,8 @@ impl<'a> Recovery<'a> {
                 let entry =
                     decoded.map_err(|problem| undecodable(self.store, segment, position, &problem))?;
                 footer.scanned(&raw, &entry);
-                deliver(recovered, &entry, context, visit);
+                let time_ms = own_time_ms(raw.flags, raw.meta).unwrap_or(context.time_ms);
+                deliver(recovered, &entry, EventContext { time_ms, ..context }, visit);
             }
             self.last_time_ms = self.last_time_ms.max(context.time_ms);
             self.marked = commit.header.is_mark();
@@ -473,11 +491,16 @@ struct Rest {
 fn deliver(recovered: &mut Recovered, entry: &Entry<'_>, context: EventContext, visit: &mut Visit<'_>) {
     if let Entry::Event(event) = entry {
         recovered.events += 1;
-        if let Event::StreamCreated(created) = event {
-            recovered.highest_lineage = recovered.highest_lineage.max(created.lineage);
-        }
+        recovered.highest_lineage = recovered.highest_lineage.max(event.issued_id().unwrap_or(0));
         visit(event, context);
     }
+}
+
+/// Whether `next` must begin with the sequence number after the last one of `segment`.
+fn goes_on(segment: &Segment, next: &Segment) -> bool {
+    // Of a log that several shards inherited, each may have rewritten its own part.
+    segment.header.origin_log_id() == next.header.origin_log_id()
+        && segment.listed.hashes == next.listed.hashes
 }
 
 fn pages_are_valid(footer: &[u8], nonce: u64) -> bool {

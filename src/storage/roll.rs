@@ -5,7 +5,7 @@
 //! because each commit into a merely allocated file costs a journal commit of the file system; that cost vanishes beside
 //! large commits, so writing zeros ends early when commits are large, or when the next segment is needed at once.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use futures_lite::future::or;
+use glommio::sync::Semaphore;
 use glommio::timer::Timer;
 use glommio::{Latency, Shares};
 
@@ -20,9 +21,10 @@ use crate::limits::{BLOCK_BYTES, READ_BYTES_MAX};
 use crate::signal::Signal;
 use crate::storage::buffer::AlignedBuffer;
 use crate::storage::commit_loop::{spawn, write_all};
-use crate::storage::device::{File, Mode, Store};
+use crate::storage::device::{File, Store};
 use crate::storage::file_name;
 use crate::storage::footer::FooterBuilder;
+use crate::storage::format::Trailer;
 use crate::storage::log::Inner;
 use crate::storage::segment_list::{Listed, SegmentList};
 use crate::storage::segment_table::Segment;
@@ -69,7 +71,12 @@ enum Next {
 pub(super) struct Roller {
     /// Wakes the background task.
     pub(super) signal: Signal,
+    /// The list in force; changed by [`change_list`] only.
     list: RefCell<SegmentList>,
+    /// One change at a time.
+    list_gate: Semaphore,
+    /// Number of the own segment that was begun last.
+    last_number: Cell<u32>,
     next: RefCell<Next>,
     seals: RefCell<VecDeque<SealJob>>,
     hurried: Cell<bool>,
@@ -83,13 +90,28 @@ impl Roller {
     pub(super) fn new(list: SegmentList, ready: Option<ReadySegment>, seals: VecDeque<SealJob>) -> Roller {
         Roller {
             signal: Signal::default(),
+            last_number: Cell::new(0),
             list: RefCell::new(list),
+            list_gate: Semaphore::new(1),
             next: RefCell::new(ready.map_or(Next::Missing, Next::Ready)),
             seals: RefCell::new(seals),
             hurried: Cell::new(false),
             commit_bytes: Cell::new(0),
             untold_bytes: Cell::new(0),
         }
+    }
+
+    /// The segment list in force.
+    pub(super) fn list(&self) -> Ref<'_, SegmentList> {
+        self.list.borrow()
+    }
+
+    /// A name that no segment of this log has or had.
+    pub(super) fn next_listed(&self, log_id: u64) -> Listed {
+        // Several may be in the making: the list does not know of them yet.
+        let number = next_number(&self.list.borrow(), log_id).max(self.last_number.get() + 1);
+        self.last_number.set(number);
+        Listed::own(number, log_id)
     }
 
     /// Whether the next segment is at hand.
@@ -165,9 +187,13 @@ async fn seal_one(inner: &Inner) -> bool {
     let job = inner.roller.seals.borrow_mut().pop_front();
     let Some(job) = job else { return false };
     let segment = Rc::clone(inner.table.borrow().get(job.segment));
-    if let Err(error) = seal(&segment, job.footer).await {
+    let (pages, trailer) = job.footer.finish();
+    if let Err(error) = seal(&segment, &pages, &trailer).await {
         let path = inner.store.path_of(&segment.listed.name);
         inner.latch(format!("{path}: writing the footer: {error}"));
+    } else {
+        segment.trailer.set(Some(trailer));
+        inner.to_settle.notify();
     }
     true
 }
@@ -199,8 +225,7 @@ fn is_no_space(error: &io::Error) -> bool {
 
 /// Makes the next segment; `None` if the log ends meanwhile.
 async fn prepare(inner: &Inner) -> io::Result<Option<ReadySegment>> {
-    let list = inner.roller.list.borrow().clone();
-    let listed = Listed::own(next_number(&list, inner.options.log_id), inner.options.log_id);
+    let listed = inner.roller.next_listed(inner.options.log_id);
     let bytes = inner.options.segment_bytes;
     let store = &*inner.store;
     let file = create(store, &listed, bytes).await?;
@@ -209,11 +234,22 @@ async fn prepare(inner: &Inner) -> io::Result<Option<ReadySegment>> {
         file.close().await;
         return Ok(None);
     }
-    let mut longer = list;
-    longer.lineage = longer.lineage.max(inner.appender.borrow().highest_lineage());
-    let ready = finish(store, file, listed, bytes, inner.options.write_mode(), &mut longer).await?;
-    *inner.roller.list.borrow_mut() = longer;
-    Ok(Some(ready))
+    make_durable(store, &*file).await?;
+    file.close().await;
+    change_list(inner, |list| list.segments.push(listed.clone())).await?;
+    let file = store.open(&listed.name, inner.options.write_mode()).await?;
+    Ok(Some(ReadySegment { listed, file, bytes }))
+}
+
+/// Changes the segment list. On return the change is durable; after an error either list may be in force.
+pub(super) async fn change_list(inner: &Inner, change: impl FnOnce(&mut SegmentList)) -> io::Result<()> {
+    let _turn = inner.roller.list_gate.acquire_permit(1).await.map_err(io::Error::from)?;
+    let mut list = inner.roller.list.borrow().clone();
+    change(&mut list);
+    list.lineage = list.lineage.max(inner.appender.borrow().highest_lineage());
+    list.write(&*inner.store).await?;
+    *inner.roller.list.borrow_mut() = list;
+    Ok(())
 }
 
 /// Number of the next segment of log `log_id`.
@@ -222,14 +258,19 @@ pub(super) fn next_number(list: &SegmentList, log_id: u64) -> u32 {
     own.map(|segment| segment.number).max().unwrap_or(0) + 1
 }
 
-/// Creates the file of a segment, with its space.
-pub(super) async fn create(store: &dyn Store, listed: &Listed, bytes: u64) -> io::Result<Rc<dyn File>> {
+/// Creates a file that is not listed.
+pub(super) async fn create_empty(store: &dyn Store, name: &str) -> io::Result<Rc<dyn File>> {
     // What is not listed is garbage: left by a crash, or by a try that met a full disk.
-    match store.remove(&listed.name).await {
+    match store.remove(name).await {
         Err(error) if error.raw_os_error() != Some(libc::ENOENT) => return Err(error),
         _ => {}
     }
-    let file = store.create(&listed.name).await?;
+    store.create(name).await
+}
+
+/// Creates the file of a segment, with its space.
+pub(super) async fn create(store: &dyn Store, listed: &Listed, bytes: u64) -> io::Result<Rc<dyn File>> {
+    let file = create_empty(store, &listed.name).await?;
     if let Err(error) = file.allocate(bytes).await {
         file.close().await;
         store.remove(&listed.name).await?;
@@ -238,22 +279,10 @@ pub(super) async fn create(store: &dyn Store, listed: &Listed, bytes: u64) -> io
     Ok(file)
 }
 
-/// Makes a segment durable and lists it.
-pub(super) async fn finish(
-    store: &dyn Store,
-    file: Rc<dyn File>,
-    listed: Listed,
-    bytes: u64,
-    mode: Mode,
-    list: &mut SegmentList,
-) -> io::Result<ReadySegment> {
+/// Makes a new file and its name durable: it may be listed now.
+pub(super) async fn make_durable(store: &dyn Store, file: &dyn File) -> io::Result<()> {
     file.sync().await?;
-    file.close().await;
-    store.sync_dir().await?;
-    list.segments.push(listed.clone());
-    list.write(store).await?;
-    let file = store.open(&listed.name, mode).await?;
-    Ok(ReadySegment { listed, file, bytes })
+    store.sync_dir().await
 }
 
 async fn write_zeros(inner: &Inner, file: &dyn File, bytes: u64) -> io::Result<()> {
@@ -295,8 +324,7 @@ thread_local! {
 
 /// Writes the footer and the trailer of a segment that is complete; returns what lies unused between the two. Its file must
 /// be open for writing.
-pub(super) async fn seal(segment: &Segment, footer: FooterBuilder) -> io::Result<Range<u64>> {
-    let (pages, trailer) = footer.finish();
+pub(super) async fn seal(segment: &Segment, pages: &[u8], trailer: &Trailer) -> io::Result<Range<u64>> {
     let end = segment.header.segment_bytes - BLOCK_BYTES as u64;
     let footer_end = trailer.footer_position + pages.len() as u64;
     assert!(footer_end <= end, "footer up to {footer_end} reaches into the trailer at {end}");

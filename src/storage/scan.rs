@@ -6,7 +6,7 @@
 //! damage.
 
 use super::codec::{Coding, DecodeError, DecodeScratch, Entry, SegmentIndex, decode};
-use super::event::EventContext;
+use super::event::{EventContext, HashRange};
 use super::format::{
     BadStructure, CHUNK_CHECKSUM_BYTES, COMMIT_HEADER_BYTES, COMMIT_MAGIC, CommitHeader, ENTRY_HEADER_BYTES,
     EntryHeader, Seed, checksum_more, chunk_count, get_u32, get_u64, is_zero,
@@ -205,7 +205,7 @@ impl<'a> ParsedCommit<'a> {
 
     /// What holds for its entries.
     pub fn context(&self) -> EventContext {
-        EventContext { lsn: self.header.lsn, time_ms: self.header.time_ms }
+        EventContext { lsn: self.header.lsn, time_ms: self.header.time_ms, hashes: HashRange::ALL }
     }
 
     /// The entries as they lie in the commit.

@@ -12,12 +12,15 @@
 //! ```
 //!
 //! Segments stand in the order in which they are replayed. `of` names the log that wrote them: after re-sharding, the
-//! segments of the old logs come first, all of one log together.
+//! segments of the old logs come first, in the order of their first sequence numbers. A segment that was rewritten (settled)
+//! stands where those stood whose place it took. `hashes`, where it stands, says whose streams the segment counts for, by the
+//! upper half of their placement hashes: first one, and the one after the last.
 
 use std::fmt::Write;
 use std::io;
 
 use crate::storage::device::Store;
+use crate::storage::event::HashRange;
 use crate::storage::file_name;
 
 /// Version of the list's format that this code writes, and the newest that it reads.
@@ -33,17 +36,19 @@ pub struct Listed {
     pub log_id: u64,
     /// Name of its file.
     pub name: String,
+    /// Whose streams it counts for. A file may be listed several times, for ranges that do not overlap.
+    pub hashes: HashRange,
 }
 
 impl Listed {
     /// Segment `number` of log `log_id`, in that log's own directory.
     pub fn own(number: u32, log_id: u64) -> Listed {
-        Listed { number, log_id, name: file_name::segment(number) }
+        Listed { number, log_id, name: file_name::segment(number), hashes: HashRange::ALL }
     }
 
     /// Segment `number` of log `log_id`, linked into the directory of another log.
-    pub fn inherited(number: u32, log_id: u64) -> Listed {
-        Listed { number, log_id, name: file_name::inherited_segment(number, log_id) }
+    pub fn inherited(number: u32, log_id: u64, hashes: HashRange) -> Listed {
+        Listed { number, log_id, name: file_name::inherited_segment(number, log_id), hashes }
     }
 }
 
@@ -107,9 +112,13 @@ impl SegmentList {
     pub fn encode(&self) -> Vec<u8> {
         let mut text = format!("{TITLE} {VERSION}\nlineage {}\n", self.lineage);
         for segment in &self.segments {
-            let Listed { number, log_id, name } = segment;
+            let Listed { number, log_id, name, hashes } = segment;
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "segment {number} of {log_id} {name}");
+            let _ = write!(text, "segment {number} of {log_id} {name}");
+            if *hashes != HashRange::ALL {
+                let _ = write!(text, " hashes {} {}", hashes.start, hashes.end);
+            }
+            text.push('\n');
         }
         let checksum = crc32c::crc32c(text.as_bytes());
         let _ = writeln!(text, "checksum {checksum:08x}");
@@ -138,10 +147,10 @@ impl SegmentList {
             let words: Vec<&str> = line.split(' ').collect();
             let parsed = match words[..] {
                 ["lineage", lineage] => lineage.parse().map(|lineage| list.lineage = lineage).is_ok(),
-                ["segment", number, "of", log_id, name] if file_name::is_segment(name) => {
-                    match (number.parse(), log_id.parse()) {
-                        (Ok(number), Ok(log_id)) => {
-                            list.segments.push(Listed { number, log_id, name: name.to_string() });
+                ["segment", number, "of", log_id, name, ref hashes @ ..] if file_name::is_segment(name) => {
+                    match (number.parse(), log_id.parse(), parse_hashes(hashes)) {
+                        (Ok(number), Ok(log_id), Some(hashes)) => {
+                            list.segments.push(Listed { number, log_id, name: name.to_string(), hashes });
                             true
                         }
                         _ => false,
@@ -157,13 +166,29 @@ impl SegmentList {
     }
 }
 
+fn parse_hashes(words: &[&str]) -> Option<HashRange> {
+    match words {
+        [] => Some(HashRange::ALL),
+        ["hashes", start, end] => {
+            let range = HashRange { start: start.parse().ok()?, end: end.parse().ok()? };
+            (range.start < range.end && range.end <= HashRange::ALL.end).then_some(range)
+        }
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn example() -> SegmentList {
         SegmentList {
-            segments: vec![Listed::inherited(9, 3), Listed::own(1, 7), Listed::own(2, 7)],
+            segments: vec![
+                Listed::inherited(9, 3, HashRange::ALL),
+                Listed::inherited(9, 4, HashRange { start: 5, end: 1 << 31 }),
+                Listed::own(1, 7),
+                Listed::own(2, 7),
+            ],
             lineage: 4711,
         }
     }
@@ -181,8 +206,9 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[..2], ["thalweg-segments 1", "lineage 4711"]);
         assert_eq!(lines[2], "segment 9 of 3 segment-0000000009-of-3.log");
-        assert_eq!(lines[4], "segment 2 of 7 segment-0000000002.log");
-        assert!(lines[5].starts_with("checksum "), "{lines:?}");
+        assert_eq!(lines[3], "segment 9 of 4 segment-0000000009-of-4.log hashes 5 2147483648");
+        assert_eq!(lines[5], "segment 2 of 7 segment-0000000002.log");
+        assert!(lines[6].starts_with("checksum "), "{lines:?}");
     }
 
     #[test]

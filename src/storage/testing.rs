@@ -35,6 +35,8 @@ pub enum Owned {
     Snapshot((u64, u64, u64), Vec<u8>, Vec<Part>),
     /// What lies before an offset is gone: lineage, offset, record.
     Retained(u64, u64, u64),
+    /// Data that is gone: lineage, start, bytes, records.
+    Skipped(u64, u64, u64, u64),
     /// Appends of a producer: lineage, epoch, first sequence; id; runs.
     Runs((u64, u64, u64), Vec<u8>, Vec<ProducerRun>),
 }
@@ -110,6 +112,9 @@ impl Owned {
             }
             Owned::Retained(lineage, offset, record) => {
                 Event::Retained { lineage: *lineage, offset: *offset, record: *record }
+            }
+            Owned::Skipped(lineage, start, bytes, records) => {
+                Event::Skipped { lineage: *lineage, start: *start, bytes: *bytes, records: *records }
             }
             Owned::Runs((lineage, epoch, first_seq), id, runs) => Event::ProducerRuns(ProducerRuns {
                 lineage: *lineage,
@@ -288,6 +293,8 @@ pub fn any_owned() -> impl Strategy<Value = Owned> {
             .prop_map(|(numbers, content_type, parts)| Owned::Snapshot(numbers, content_type, parts)),
         1 => (any_number(), any_number(), any_number())
             .prop_map(|(lineage, offset, record)| Owned::Retained(lineage, offset, record)),
+        1 => (any_number(), any_number(), any_number(), any_number())
+            .prop_map(|(lineage, start, bytes, records)| Owned::Skipped(lineage, start, bytes, records)),
         1 => ((any_number(), any_number(), 0..1u64 << 40), any_bytes(30), any_runs())
             .prop_map(|(numbers, id, runs)| Owned::Runs(numbers, id, runs)),
     ]

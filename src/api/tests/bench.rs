@@ -1,6 +1,5 @@
 //! One shard over a simulated device, and requests to it without a socket.
 
-use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,8 +16,10 @@ use crate::http::service::{Fill, Service, Source, Step, Wait};
 use crate::limits;
 use crate::shard::lineage::{Ledger, Lineages};
 use crate::shard::mail::Mailboxes;
-use crate::shard::table::{Stamp, StreamId, Table, Target};
+use crate::shard::replay::Replay;
+use crate::shard::table::StreamId;
 use crate::shard::{Parts, Shard};
+use crate::storage::event::Event;
 use crate::storage::log::{Log, LogOptions, Sync};
 use crate::storage::simulated::{SimulatedStore, Unsynced};
 
@@ -236,26 +237,11 @@ impl Bench {
         let mut ledger = Ledger::default();
         ledger.grant(7).expect("few ids are used");
         let lineages = Arc::new(Lineages::new(&[7], &ledger, |_| {}));
-        let (mut table, last) = (Table::recovering(), Cell::new(0));
-        let mut buckets = Vec::new();
-        let (log, _) = Log::open(Rc::new(store.clone()), options, &mut |event, context| {
-            if last.replace(context.lsn) != context.lsn {
-                table.publish(u64::MAX, |_| {});
-            }
-            use crate::storage::event::Event;
-            if let Event::StreamCreated(created) = event {
-                lineages.observe(0, created.lineage).expect("granted");
-            }
-            if let Event::BucketCreated { bucket, generation } = event {
-                lineages.observe(0, *generation).expect("granted");
-                let bucket = bucket.to_vec();
-                buckets.push(crate::shard::mail::BucketRecord { bucket, generation: *generation });
-            }
-            table.apply(event, Stamp { ticket: context.lsn, time_ms: context.time_ms }, Target::ByLineage);
-        })
-        .await
-        .expect("the log opens");
-        table.recovered();
+        let mut replay = Replay::new(0, 1, 1, lineages.clone());
+        let mut visit = |event: &Event<'_>, context| replay.visit(event, context);
+        let opened = Log::open(Rc::new(store.clone()), options, &mut visit).await;
+        let (log, recovered) = opened.expect("the log opens");
+        let (table, buckets) = replay.finish(&recovered).expect("the events make sense");
         lineages.recovered();
         let shard = Shard::new(Parts {
             index: 0,

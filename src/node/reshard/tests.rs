@@ -1,5 +1,4 @@
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::path::PathBuf;
 
 use proptest::prelude::*;
@@ -25,8 +24,10 @@ impl Fixture {
         let mut manifest = Manifest::create(2).unwrap();
         manifest.generation = 4;
         let own = |number, shard: usize| Listed::own(number, manifest.log_ids[shard]);
-        let lists =
-            [vec![(Listed::inherited(9, 3), 1), (own(1, 0), 50), (own(2, 0), 60)], vec![(own(1, 1), 7)]];
+        let lists = [
+            vec![(Listed::inherited(9, 3, HashRange::ALL), 1), (own(1, 0), 50), (own(2, 0), 60)],
+            vec![(own(1, 1), 7)],
+        ];
         let retired: Vec<Retired> =
             lists.into_iter().map(|segments| Retired { segments, lineage: 17, torn: None }).collect();
         for (shard, retired) in retired.iter().enumerate() {
@@ -75,8 +76,10 @@ impl Fixture {
         assert_eq!((self.loaded().generation, self.loaded().shards()), (5, 3));
         assert_eq!(self.loaded().placement_seed, self.manifest.placement_seed);
         let [log_0, log_1] = self.manifest.log_ids[..] else { panic!("two shards") };
-        let of_0 = [Listed::inherited(9, 3), Listed::inherited(1, log_0), Listed::inherited(2, log_0)];
-        let of_1 = [Listed::inherited(1, log_1)];
+        let (first, second) = (owned(0, 2), owned(1, 2));
+        let of_0 = [(9, 3), (1, log_0), (2, log_0)];
+        let of_0 = of_0.map(|(number, log_id)| Listed::inherited(number, log_id, first));
+        let of_1 = [Listed::inherited(1, log_1, second)];
         // The log of shard 1 begins between the two that shard 0 lists.
         let both = [of_0[0].clone(), of_1[0].clone(), of_0[1].clone(), of_0[2].clone()];
         let mut expected = BTreeMap::new();
@@ -213,86 +216,105 @@ fn a_directory_without_anything_in_it_changes_too() {
     }
 }
 
-/// What a log of a history was.
+/// A segment that a log of a history wrote: its log and number.
+type Leaf = (u64, u32);
+
+/// What the files of a history hold: segments that were written, each for a part of the hashes.
+#[derive(Default)]
 struct Past {
-    generation: usize,
-    owned: Range<u64>,
-    last_lsn: u64,
-    /// Ids of the logs that it inherited.
-    heritage: Vec<u64>,
+    contents: BTreeMap<Leaf, Vec<(Leaf, HashRange)>>,
+    /// Every segment that got a commit, with what its shard owned, in the order of writing.
+    written: Vec<(Leaf, HashRange)>,
+}
+
+impl Past {
+    /// What a shard replays of its list for the hashes that begin with `upper`.
+    fn replayed(&self, list: &[(Listed, u64)], upper: u64) -> Vec<Leaf> {
+        let holds = |range: &HashRange| range.contains(upper << 32);
+        let listed = list.iter().filter(|(listed, _)| holds(&listed.hashes));
+        let leaves = listed.flat_map(|(listed, _)| &self.contents[&(listed.log_id, listed.number)]);
+        leaves.filter(|(_, range)| holds(range)).map(|(leaf, _)| *leaf).collect()
+    }
+
+    /// The first `count` segments of a list, as settling would rewrite them.
+    fn settle(&mut self, list: &mut Vec<(Listed, u64)>, count: usize, leaf: Leaf) {
+        let inputs: Vec<(Listed, u64)> = list.drain(..count).collect();
+        let parts = inputs.iter().flat_map(|(listed, _)| {
+            let within =
+                |(leaf, range): &(Leaf, HashRange)| Some((*leaf, range.intersection(listed.hashes)?));
+            self.contents[&(listed.log_id, listed.number)].iter().filter_map(within)
+        });
+        let parts = parts.collect();
+        self.contents.insert(leaf, parts);
+        list.insert(0, (Listed::own(leaf.1, leaf.0), inputs[0].1));
+    }
 }
 
 proptest! {
-    /// Whatever the numbers of shards were, and however unevenly their logs grew: a shard finds everything that ever was
-    /// written to its streams, in order.
+    /// Whatever the numbers of shards were, however unevenly their logs grew, and whatever each shard rewrote of what it had
+    /// inherited: a shard finds everything that ever was written to its streams, once and in order.
     #[test]
     fn a_shard_inherits_all_that_it_owns_in_order(
         counts in prop::collection::vec(1usize..=7, 2..7),
         growth in prop::collection::vec(0u64..5, 64),
+        rewrites in prop::collection::vec(0usize..6, 32),
     ) {
-        let mut growth = growth.into_iter().cycle();
-        let mut next_growth = || growth.next().expect("endless");
-        let mut past: BTreeMap<u64, Past> = BTreeMap::new();
+        let (mut growth, mut rewrites) = (growth.into_iter().cycle(), rewrites.into_iter().cycle());
+        let mut past = Past::default();
         let mut retired: Vec<Retired> = Vec::new();
         let mut log_id = 1000;
-        for (generation, shards) in counts.into_iter().enumerate() {
+        for shards in counts {
             let mut next = Vec::new();
+            let before = past.written.clone();
             for shard in 0..shards {
-                let owned = shard::owned(shard, shards);
-                let mut segments: Vec<(Listed, u64)> = Vec::new();
-                for (old, listed) in inherited(shard, shards, &retired) {
-                    let known = retired[old].segments.iter().find(|(other, _)| other == listed);
-                    segments.push(known.expect("it is listed there").clone());
-                }
-                let mut heritage: Vec<u64> = segments.iter().map(|(listed, _)| listed.log_id).collect();
-                heritage.dedup();
-                check_heritage(&past, &heritage, &owned);
+                let owned = owned(shard, shards);
+                let first_lsn = |old: usize, listed: &Listed| {
+                    let is_it = |other: &Listed| (other.log_id, other.number) == (listed.log_id, listed.number);
+                    retired[old].segments.iter().find(|(other, _)| is_it(other)).expect("it is listed there").1
+                };
+                let mut segments: Vec<(Listed, u64)> = inherited(shard, shards, &retired)
+                    .into_iter()
+                    .map(|(old, listed)| (listed.clone(), first_lsn(old, &listed)))
+                    .collect();
+                check_heritage(&past, &before, &segments, owned);
                 // Ids come in no order: they are random numbers.
                 log_id = log_id * 7919 % 1_000_003;
-                let mut lsn = 1 + heritage.iter().map(|log_id| past[log_id].last_lsn).max().unwrap_or(0);
-                let count = next_growth();
+                let olds = retired.iter().enumerate();
+                let olds = olds.filter(|(old, _)| owned.intersection(super::owned(*old, retired.len())).is_some());
+                let mut lsn = 1 + olds.map(|(_, retired)| retired.lineage).max().unwrap_or(0);
+                let count = growth.next().expect("endless");
                 for number in 1..=count as u32 {
-                    segments.push((Listed::inherited(number, log_id), lsn));
+                    let leaf = (log_id, number);
+                    past.contents.insert(leaf, vec![(leaf, HashRange::ALL)]);
+                    segments.push((Listed::own(number, log_id), lsn));
                     // A segment may have got no commit before the end.
-                    lsn += next_growth();
+                    let commits = growth.next().expect("endless");
+                    lsn += commits;
+                    if commits > 0 {
+                        past.written.push((leaf, owned));
+                    }
                 }
-                if count > 0 {
-                    past.insert(log_id, Past { generation, owned, last_lsn: lsn - 1, heritage });
+                let rewritten = rewrites.next().expect("endless").min(segments.len());
+                if rewritten > 0 {
+                    past.settle(&mut segments, rewritten, (log_id, 100));
                 }
-                next.push(Retired { segments, lineage: 0, torn: None });
+                // The lineage stands for the last sequence number here.
+                next.push(Retired { segments, lineage: lsn - 1, torn: None });
             }
             retired = next;
         }
     }
 }
 
-fn check_heritage(past: &BTreeMap<u64, Past>, heritage: &[u64], owned: &Range<u64>) {
-    let place = |log_id: &u64| heritage.iter().position(|other| other == log_id);
-    for (index, log_id) in heritage.iter().enumerate() {
-        assert_eq!(place(log_id), Some(index), "log {log_id} does not stand together in {heritage:?}");
-        for earlier in &past[log_id].heritage {
-            assert!(
-                heritage.contains(earlier),
-                "{log_id} without {earlier}, which it built on: {heritage:?}"
-            );
-        }
-    }
+fn check_heritage(past: &Past, before: &[(Leaf, HashRange)], list: &[(Listed, u64)], owned: HashRange) {
     // Where ranges begin, everything changes that can change.
-    let begins = past.values().map(|log| log.owned.start).chain([owned.start]);
-    for upper in begins.filter(|upper| owned.contains(upper)) {
-        let holds = past.iter().filter(|(_, log)| log.owned.contains(&upper));
-        // One without commits may stand anywhere.
-        let mut logs: Vec<(usize, u64)> = holds
-            .filter(|(_, log)| {
-                log.last_lsn > log.heritage.iter().map(|id| past[id].last_lsn).max().unwrap_or(0)
-            })
-            .map(|(log_id, log)| (log.generation, *log_id))
-            .collect();
-        logs.sort_unstable();
-        let places: Vec<Option<usize>> = logs.iter().map(|(_, log_id)| place(log_id)).collect();
-        assert!(
-            places.iter().all(Option::is_some) && places.is_sorted(),
-            "{upper}: {logs:?} in {heritage:?}"
-        );
+    let begins = before.iter().map(|(_, range)| range.start).chain([owned.start]);
+    for upper in begins.filter(|upper| owned.contains(upper << 32)) {
+        let expected: Vec<Leaf> =
+            before.iter().filter(|(_, range)| range.contains(upper << 32)).map(|(leaf, _)| *leaf).collect();
+        let mut replayed = past.replayed(list, upper);
+        // One without commits may stand anywhere, and logs of other streams may stand between.
+        replayed.retain(|leaf| expected.contains(leaf));
+        assert_eq!(replayed, expected, "hashes from {upper} in {list:?}");
     }
 }

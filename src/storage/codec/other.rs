@@ -45,6 +45,13 @@ pub(super) fn encode_other(event: &Event<'_>, number_of: impl Fn(u32) -> u32, ou
             put.varint(*record);
             (Kind::Retained, 0)
         }
+        Event::Skipped { lineage, start, bytes, records } => {
+            put.varint(*lineage);
+            put.varint(*start);
+            put.varint(*bytes);
+            put.varint(*records);
+            (Kind::Skipped, 0)
+        }
         Event::ProducerRuns(producer) => {
             put_runs(&mut put, producer);
             (Kind::ProducerRuns, 0)
@@ -140,6 +147,12 @@ pub(super) fn decode_other<'a>(
             lineage: get.varint()?,
             offset: get.varint()?,
             record: get.varint()?,
+        }),
+        Kind::Skipped => Entry::Event(Event::Skipped {
+            lineage: get.varint()?,
+            start: get.varint()?,
+            bytes: get.varint()?,
+            records: get.varint()?,
         }),
         Kind::ProducerRuns => Entry::Event(Event::ProducerRuns(get_runs(&mut get, &mut scratch.runs)?)),
         Kind::Chunk => {

@@ -116,7 +116,7 @@ proptest! {
         meta in vec(prop_oneof![0..4u8, any::<u8>()], 0..60),
     ) {
         let mut scratch = DecodeScratch::default();
-        let kind = kind % 14;
+        let kind = kind % 15;
         let coding = Coding { kind, flags, payload_bytes, segment: 0, position, stem, meta: &meta };
         // Whatever it is: what decodes adds up.
         if let Ok(Entry::Event(Event::Appended(append))) = decode(&coding, &|_| Some(0), &mut scratch)
@@ -210,7 +210,7 @@ fn other_kinds_are_refused_by_reason() {
     };
     assert_eq!(refused(3, 0, 0, &[1]), Ok(()));
     assert_eq!(refused(0, 0, 0, &[1]), Err(DecodeError::UnknownKind(0)));
-    assert_eq!(refused(12, 0, 0, &[1]), Err(DecodeError::UnknownKind(12)));
+    assert_eq!(refused(13, 0, 0, &[1]), Err(DecodeError::UnknownKind(13)));
     assert_eq!(refused(3, 1, 0, &[1]), Err(DecodeError::UnknownFlags(3, 1)));
     assert_eq!(refused(3, 0, 1, &[1]), Err(DecodeError::Payload));
     assert_eq!(refused(3, 0, 0, &[1, 1]), Err(DecodeError::TooLong));

@@ -21,6 +21,7 @@ fn header() -> SegmentHeader {
         nonce: NONCE,
         segment_bytes: 1 << 28,
         created_ms: 1000,
+        settled: None,
     }
 }
 
@@ -115,10 +116,7 @@ proptest! {
             _ => 0,
         });
         prop_assert_eq!(trailer.record_count, records.sum::<u64>());
-        let lineages = events().filter_map(|event| match event {
-            Event::StreamCreated(created) => Some(created.lineage),
-            _ => None,
-        });
+        let lineages = events().filter_map(|event| event.issued_id());
         prop_assert_eq!(trailer.highest_lineage, lineages.max().unwrap_or(0));
     }
 }
@@ -267,7 +265,7 @@ fn records_that_make_no_sense_are_refused() {
         (&plain, 2, FooterProblem::Count { expected: 2, found: 1 }),
         (&[130, 16, 5, 0], 1, FooterProblem::Record(DecodeError::UnknownKind(130))),
         (&[131, 0, 0, 1, 1], 1, FooterProblem::Record(DecodeError::UnknownKind(131))),
-        (&[12, 0, 0, 0], 1, FooterProblem::Record(DecodeError::UnknownKind(12))),
+        (&[13, 0, 0, 0], 1, FooterProblem::Record(DecodeError::UnknownKind(13))),
         (&[2, 16, 5, 3, 1, 0], 1, FooterProblem::Record(DecodeError::Cut)),
         (&[2, 16, 5, 3, 1, 0, 0], 1, FooterProblem::Record(DecodeError::TooLong)),
         (&[2, 16, 0, 2, 1, 0], 1, FooterProblem::Record(DecodeError::Lengths)),

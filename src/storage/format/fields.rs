@@ -20,7 +20,7 @@ const fn field(at: usize, bytes: usize, name: &'static str) -> Field {
 }
 
 /// Fields of the segment header.
-pub const SEGMENT_HEADER_FIELDS: [Field; 11] = [
+pub const SEGMENT_HEADER_FIELDS: [Field; 14] = [
     field(0, 8, "magic"),
     field(8, 4, "version"),
     field(12, 4, "segment_number"),
@@ -30,7 +30,10 @@ pub const SEGMENT_HEADER_FIELDS: [Field; 11] = [
     field(40, 8, "nonce"),
     field(48, 8, "segment_bytes"),
     field(56, 8, "created_ms"),
-    field(64, 4028, "reserved"),
+    field(64, 8, "origin_log_id"),
+    field(72, 8, "last_lsn"),
+    field(80, 8, "payload_bytes"),
+    field(88, 4004, "reserved"),
     field(4092, 4, "checksum"),
 ];
 

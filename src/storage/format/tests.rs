@@ -11,6 +11,7 @@ fn header() -> SegmentHeader {
         nonce: 0xdead_beef_cafe_f00d,
         segment_bytes: 1 << 28,
         created_ms: 1_700_000_000_000,
+        settled: None,
     }
 }
 

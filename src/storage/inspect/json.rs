@@ -113,6 +113,9 @@ fn entry_fields(entry: &Entry<'_>) -> Map<String, Value> {
         Entry::Event(Event::Retained { lineage, offset, record }) => {
             json!({"kind": Kind::Retained.name(), "lineage": lineage, "offset": offset, "record": record})
         }
+        Entry::Event(Event::Skipped { lineage, start, bytes, records }) => json!({
+            "kind": Kind::Skipped.name(), "lineage": lineage, "start": start, "bytes": bytes, "records": records,
+        }),
         Entry::Event(Event::ProducerRuns(producer)) => producer_fields(producer),
         Entry::Event(Event::BucketCreated { bucket, generation }) => {
             json!({"kind": Kind::BucketCreated.name(), "bucket": text(bucket), "generation": generation})

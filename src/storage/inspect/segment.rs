@@ -316,6 +316,7 @@ const PLACEHOLDER: SegmentHeader = SegmentHeader {
     nonce: 1,
     segment_bytes: crate::limits::SEGMENT_BYTES_MIN,
     created_ms: 0,
+    settled: None,
 };
 
 fn header_problem(

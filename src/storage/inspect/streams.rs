@@ -58,7 +58,8 @@ impl Streams {
             Event::Renewed { lineage, .. } => self.expect(*lineage, "renews"),
             Event::AttributesSet { lineage, .. } => self.expect(*lineage, "sets the attributes of"),
             Event::SnapshotPublished(snapshot) => self.expect(snapshot.lineage, "publishes a snapshot of"),
-            Event::Retained { lineage, offset, record } => self.retain(*lineage, *offset, *record),
+            Event::Retained { lineage, .. } => self.expect(*lineage, "trims"),
+            Event::Skipped { lineage, bytes, records, .. } => self.skip(*lineage, *bytes, *records),
             Event::ProducerRuns(runs) => self.produce(runs),
             Event::BucketCreated { bucket, generation } => {
                 let before = self.buckets.insert(bucket.to_vec(), *generation);
@@ -124,13 +125,12 @@ impl Streams {
         }
     }
 
-    fn retain(&mut self, lineage: u64, offset: u64, record: u64) -> Option<String> {
-        if let Some(stream) = self.by_lineage.get_mut(&lineage)
-            && stream.bytes < offset
-        {
-            (stream.bytes, stream.records) = (offset, record);
+    fn skip(&mut self, lineage: u64, bytes: u64, records: u64) -> Option<String> {
+        if let Some(stream) = self.by_lineage.get_mut(&lineage) {
+            stream.bytes += bytes;
+            stream.records += records;
         }
-        self.expect(lineage, "trims")
+        self.expect(lineage, "skips data of")
     }
 
     fn produce(&mut self, runs: &ProducerRuns<'_>) -> Option<String> {
@@ -177,17 +177,7 @@ fn append_problem(stream: &Stream, append: &Appended<'_>) -> Option<String> {
 pub fn lineage_of(entry: &Entry<'_>) -> Option<u64> {
     match entry {
         Entry::Chunk { lineage, .. } => Some(*lineage),
-        Entry::Event(event) => match event {
-            Event::StreamCreated(created) => Some(created.lineage),
-            Event::Appended(append) => Some(append.lineage),
-            Event::StreamDeleted { lineage }
-            | Event::Renewed { lineage, .. }
-            | Event::AttributesSet { lineage, .. }
-            | Event::Retained { lineage, .. } => Some(*lineage),
-            Event::SnapshotPublished(snapshot) => Some(snapshot.lineage),
-            Event::ProducerRuns(runs) => Some(runs.lineage),
-            Event::BucketCreated { .. } | Event::BucketDeleted { .. } => None,
-        },
+        Entry::Event(event) => event.lineage(),
     }
 }
 

@@ -147,6 +147,10 @@ fn write_event(out: &mut dyn Write, event: &Event<'_>) -> io::Result<()> {
         Event::Retained { lineage, offset, record } => {
             write!(out, "{} lineage {lineage}, offset {offset}, record {record}", Kind::Retained.name())
         }
+        Event::Skipped { lineage, start, bytes, records } => {
+            let name = Kind::Skipped.name();
+            write!(out, "{name} lineage {lineage}, {records} records, {bytes} bytes from {start}")
+        }
         Event::ProducerRuns(producer) => {
             let ProducerRuns { lineage, id, epoch, first_seq, runs } = producer;
             let appends: u64 = runs.iter().map(|run| run.appends).sum();

@@ -28,7 +28,8 @@ pub(in crate::storage) async fn retire(store: Rc<dyn Store>, log_id: u64) -> Res
     for SealJob { segment, footer } in seals.into_iter().chain(last) {
         let segment = Rc::clone(table.get(segment));
         let name = &segment.listed.name;
-        let sealed = roll::seal(&segment, footer).await;
+        let (pages, trailer) = footer.finish();
+        let sealed = roll::seal(&segment, &pages, &trailer).await;
         let unused = sealed.map_err(|source| io_error(&*store, name, "writing its footer", source))?;
         // Most of it, perhaps, and nothing will ever be written there.
         if !unused.is_empty() {

@@ -22,6 +22,7 @@ fn footer() -> FooterBuilder {
         nonce: NONCE,
         segment_bytes: 1 << 20,
         created_ms: 0,
+        settled: None,
     })
 }
 
@@ -77,7 +78,7 @@ proptest! {
         bytes.extend_from_slice(&[0xaa; 100]);
         let commit = parse_commit(&bytes, NONCE, Some(9)).expect("what was built is accepted");
         prop_assert_eq!(commit.commit_bytes(), commit_bytes);
-        prop_assert_eq!(commit.context(), EventContext { lsn: 9, time_ms: 77 });
+        prop_assert_eq!(commit.context(), EventContext { lsn: 9, time_ms: 77, hashes: HashRange::ALL });
         prop_assert_eq!(commit.header.is_mark(), events.is_empty());
         prop_assert_eq!(commit.raw_entries().count(), events.len());
         let mut scratch = DecodeScratch::default();

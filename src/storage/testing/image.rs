@@ -39,6 +39,7 @@ impl Image {
             nonce: 0x1111 * u64::from(segment_number),
             segment_bytes: SEGMENT_BYTES as u64,
             created_ms: 1_700_000_000_000,
+            settled: None,
         };
         let mut bytes = vec![0; SEGMENT_BYTES];
         header.encode(&mut bytes[..BLOCK_BYTES]);

@@ -10,7 +10,7 @@ use crate::limits::SEGMENT_BYTES_MIN;
 use crate::storage::codec::meta_bytes_max;
 use crate::storage::device::Store;
 use crate::storage::event::{
-    Appended, Event, EventContext, Lengths, Part, Payload, Place, Producer, StreamCreated,
+    Appended, Event, EventContext, HashRange, Lengths, Part, Payload, Place, Producer, StreamCreated,
 };
 use crate::storage::log::{
     Class, Log, LogOptions, OpenError, Piece, Publisher, Recovered, Refusal, Room, Staged, Sync,
@@ -78,7 +78,7 @@ pub(super) struct Seen {
 
 impl Seen {
     pub(super) fn new(event: &Event<'_>, context: EventContext) -> Seen {
-        let EventContext { lsn, time_ms } = context;
+        let EventContext { lsn, time_ms, .. } = context;
         let mut shown = *event;
         let mut parts = Vec::new();
         if let Event::Appended(append) = &mut shown {
@@ -102,7 +102,7 @@ impl Seen {
             len: part.len,
         });
         let mut out = Vec::new();
-        log.read(&pieces.collect::<Vec<_>>(), &mut out).await.expect("readable");
+        log.read(&log.hold(pieces.collect()), &mut out).await.expect("readable");
         out
     }
 }
@@ -183,7 +183,7 @@ impl Client {
         {
             *place = staged.place;
         }
-        let context = EventContext { lsn: staged.ticket, time_ms: staged.time_ms };
+        let context = EventContext { lsn: staged.ticket, time_ms: staged.time_ms, hashes: HashRange::ALL };
         self.staged.push((Seen::new(&event, context), payload.to_vec()));
         staged
     }

@@ -6,6 +6,7 @@ use super::crash::survives;
 use super::harness::{Client, Seen, check, open, options, run};
 use crate::limits::BLOCK_BYTES;
 use crate::storage::device::Store;
+use crate::storage::event::HashRange;
 use crate::storage::file_name;
 use crate::storage::format::{SegmentHeader, Trailer};
 use crate::storage::log::{Log, LogOptions, OpenError, Retired};
@@ -165,7 +166,7 @@ async fn heir(olds: &[&Old]) -> SimulatedStore {
     let mut list = SegmentList::default();
     for old in olds {
         for (listed, _) in retire(old).await.expect("whole").segments {
-            let inherited = Listed::inherited(listed.number, listed.log_id);
+            let inherited = Listed::inherited(listed.number, listed.log_id, HashRange::ALL);
             let bytes = old.store.bytes(&listed.name);
             store.write_whole(&inherited.name, bytes).await.expect("written");
             list.segments.push(inherited);

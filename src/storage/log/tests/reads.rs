@@ -45,7 +45,7 @@ fn a_stream_reads_as_it_was_written_with_any_cache() {
                 let pieces: Vec<Piece> = parts.iter().map(|part| piece(part, 0, part.len)).collect();
                 let total: usize = parts.iter().map(|part| part.len as usize).sum();
                 let mut out = b"before".to_vec();
-                client.log.read(&pieces, &mut out).await.expect("readable");
+                client.log.read(&client.log.hold(pieces.clone()), &mut out).await.expect("readable");
                 assert!(out[6..] == pattern(lineage, 0, total), "stream {lineage}, cache {cache_bytes}");
             }
             client.log.stop().await;
@@ -63,7 +63,11 @@ fn every_range_of_a_piece_reads_alike() {
             for (from, len) in [(0, 1), (last, 1), (last / 2, 1 + last - last / 2), (last / 3, 1 + last / 3)]
             {
                 let mut out = Vec::new();
-                client.log.read(&[piece(part, from, len)], &mut out).await.expect("readable");
+                client
+                    .log
+                    .read(&client.log.hold(vec![piece(part, from, len)]), &mut out)
+                    .await
+                    .expect("readable");
                 assert!(out == payload[from as usize..(from + len) as usize], "{seen:?} {from} {len}");
             }
         }
@@ -83,7 +87,7 @@ fn an_extent_inside_a_payload_reads_alike() {
                 let place = Place { segment, position: position + cut, back: back + cut };
                 let inside = Piece { place, extent_len: part.len - cut - 3, from: 2, len: 5 };
                 let mut out = Vec::new();
-                client.log.read(&[inside], &mut out).await.expect("readable");
+                client.log.read(&client.log.hold(vec![inside]), &mut out).await.expect("readable");
                 assert_eq!(out, payload[cut as usize + 2..][..5], "{seen:?}");
             }
         }
@@ -113,7 +117,9 @@ fn damage_and_device_errors_are_told_apart_and_located() {
         let (store, client) = filled(0).await;
         let part = parts(&client, 1)[0];
         let name = file_name::segment(1);
-        let read = async |out: &mut Vec<u8>| client.log.read(&[piece(&part, 0, part.len)], out).await;
+        let read = async |out: &mut Vec<u8>| {
+            client.log.read(&client.log.hold(vec![piece(&part, 0, part.len)]), out).await
+        };
         let mut out = b"before".to_vec();
         read(&mut out).await.expect("readable");
         let good = store.bytes(&name);

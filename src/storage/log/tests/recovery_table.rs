@@ -3,7 +3,7 @@
 use super::harness::{Client, Seen, check, open, options, run, try_open};
 use crate::limits::BLOCK_BYTES;
 use crate::storage::device::Store;
-use crate::storage::event::{Event, EventContext};
+use crate::storage::event::{Event, EventContext, HashRange};
 use crate::storage::file_name;
 use crate::storage::format::{
     COMMIT_HEADER_BYTES, CommitHeader, FIRST_COMMIT_POSITION, SegmentHeader, Trailer, put_u32,
@@ -446,7 +446,7 @@ fn inherited_segments_are_replayed_and_never_appended_to() {
         let store = SimulatedStore::new();
         let mut list = SegmentList::default();
         for number in 1..=old.last + 1 {
-            let listed = Listed::inherited(number, 7);
+            let listed = Listed::inherited(number, 7, HashRange::ALL);
             store
                 .write_whole(&listed.name, old.store.bytes(&file_name::segment(number)))
                 .await

@@ -105,7 +105,7 @@ async fn measure(dir: PathBuf, sync: Sync, clients: u64, bytes: usize) {
     let mut total = 0;
     for page in pieces.chunks((1 << 20) / bytes + 1) {
         let mut out = Vec::new();
-        log.read(page, &mut out).await.expect("readable");
+        log.read(&log.hold(page.to_vec()), &mut out).await.expect("readable");
         total += out.len();
         if began.elapsed() > RUN {
             break;

@@ -1,0 +1,310 @@
+//! Settling: rewrites sealed segments so that each stream's data lies together, and drops what nobody needs any more.
+//!
+//! ```text
+//!  inputs, adjacent in the list                         output, in their place in the list
+//!  [ a1 b1 c1 a2 c2 b2 ][ a3 c3 b3 a4 ]   ------------> [ a1a2a3a4 c1c2c3 ]      (b was deleted)
+//! ```
+//!
+//! Contract:
+//! - Nothing that a client can see changes: offsets, ordinals, message boundaries, producers' ranges, times stay exact.
+//! - The inputs are read, never written. The output is complete and durable before the list names it in their place, in one
+//!   step; a crash at any moment leaves one or the other. What is in neither list is garbage, and removed at a start.
+//! - Every decision to drop something rests on durable state, and the list is changed only when everything that was staged by
+//!   then is durable as well.
+//! - Bytes are verified when they are read: damage is reported, not copied.
+//! - The order of entries is kept within a stream, not between streams. What a stream lost to retention is replaced by
+//!   `skipped` entries, so that what follows still replays without a gap.
+//!
+//! An input is walked through its footer, in windows of so much payload as memory may hold; each window is grouped by stream
+//! and written. Parts: `pages` (footers, page by page), `gather` (a window and its groups), `emit` (a group as entries),
+//! `output` (the new segment).
+
+mod emit;
+mod gather;
+mod output;
+mod pages;
+
+use std::io;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use crate::limits::{SETTLE_WINDOW_BYTES, SETTLE_WINDOW_ENTRIES};
+use crate::storage::codec::DecodeScratch;
+use crate::storage::event::{HashRange, Part, Place, ProducerRun};
+use crate::storage::footer::FooterProblem;
+use crate::storage::log::Inner;
+use crate::storage::reader::ReadError;
+use crate::storage::roll::change_list;
+use crate::storage::segment_list::Listed;
+use crate::storage::segment_table::Segment;
+
+use emit::emit;
+use gather::Run;
+use output::Output;
+use pages::Pages;
+
+/// How much of the time is left to others while the log is in use: so many times as long as a window took.
+const PAUSE: u32 = 1;
+
+/// What the owner of the streams knows of them, all of it durable.
+pub trait Streams {
+    /// Offset of the first retained byte of a stream, if it exists here and its placement is in the range.
+    fn first_of(&self, lineage: u64, hashes: HashRange) -> Option<u64>;
+    /// Whether a bucket exists here that was created with this generation.
+    fn has_bucket(&self, bucket: &[u8], generation: u64) -> bool;
+    /// Whether a bucket belongs to this shard and its placement is in the range.
+    fn owns_bucket(&self, bucket: &[u8], hashes: HashRange) -> bool;
+    /// Whether these are a stream's attributes.
+    fn has_attributes(&self, lineage: u64, attributes: &[u8]) -> bool;
+    /// Whether this is a stream's snapshot.
+    fn has_snapshot(&self, lineage: u64, offset: u64, digest: &[u8; 32]) -> bool;
+    /// The append of a producer with this sequence number, if this is the producer's present epoch.
+    fn producer_run(&self, lineage: u64, id: &[u8], epoch: u64, seq: u64) -> Option<ProducerRun>;
+    /// Whether data or the snapshot of a stream lies in the chunk at `place`.
+    fn names(&self, lineage: u64, place: Place) -> bool;
+}
+
+/// A sealed segment, as the owner of the streams chooses among them.
+#[derive(Clone, Debug)]
+pub struct SealedSegment {
+    /// Its index: what `Place::segment` says.
+    pub index: u32,
+    /// Id of the log whose sequence numbers it has, and whose streams it counts for: only segments that agree in both, and lie
+    /// side by side, can be rewritten together.
+    pub kin: (u64, HashRange),
+    /// Bytes of its file.
+    pub file_bytes: u64,
+    /// Bytes of payload that were kept, if it was written by settling.
+    pub settled_bytes: Option<u64>,
+}
+
+/// Bytes of a stream that lie elsewhere now.
+#[derive(Debug)]
+pub struct Move {
+    /// The stream.
+    pub lineage: u64,
+    /// Offset of the first one.
+    pub from: u64,
+    /// Where they lie, in order.
+    pub parts: Vec<Part>,
+}
+
+/// A snapshot that lies elsewhere now.
+#[derive(Debug)]
+pub struct SnapshotMove {
+    /// Its stream.
+    pub lineage: u64,
+    /// Its offset.
+    pub offset: u64,
+    /// Its digest.
+    pub digest: [u8; 32],
+    /// Where its body lies, in order.
+    pub parts: Vec<Part>,
+}
+
+/// What a rewrite did.
+#[derive(Debug, Default)]
+pub struct Rewritten {
+    /// Bytes that lie elsewhere.
+    pub moves: Vec<Move>,
+    /// Snapshots that lie elsewhere.
+    pub snapshots: Vec<SnapshotMove>,
+    /// Bytes of the files that were replaced.
+    pub input_bytes: u64,
+    /// Bytes of the file that took their place.
+    pub output_bytes: u64,
+}
+
+/// Why a rewrite was given up. Nothing has changed then, unless the log is latched.
+#[derive(Debug, thiserror::Error)]
+pub enum SettleError {
+    /// The log ends.
+    #[error("the log ends")]
+    Ending,
+    /// A chunk of the last input is named further on: the segment after it must be rewritten together with it.
+    #[error("a large append goes on in the next segment")]
+    NamedLater,
+    /// The output would be larger than a segment can be.
+    #[error("the output would be larger than a segment can be")]
+    TooLarge,
+    /// Stored bytes cannot be read, or are damaged.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A footer is not what was written.
+    #[error("{path}: {problem}")]
+    Footer {
+        /// The segment's file.
+        path: String,
+        /// What is wrong with it.
+        problem: FooterProblem,
+    },
+    /// The output could not be written.
+    #[error("{path}: {what}: {source}")]
+    Io {
+        /// The file.
+        path: String,
+        /// What was being done.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Sealed segments in the order of the list.
+pub(super) fn sealed(inner: &Inner) -> Vec<SealedSegment> {
+    let (table, list) = (inner.table.borrow(), inner.roller.list());
+    let opened = |listed: &Listed| table.iter().find(|(_, segment)| segment.listed == *listed);
+    let mut sealed = Vec::with_capacity(list.segments.len());
+    for (index, segment) in list.segments.iter().filter_map(opened) {
+        if segment.trailer.get().is_some() {
+            sealed.push(SealedSegment {
+                index,
+                kin: (segment.header.origin_log_id(), segment.listed.hashes),
+                file_bytes: segment.header.segment_bytes,
+                settled_bytes: segment.header.settled.map(|settled| settled.payload_bytes),
+            });
+        }
+    }
+    sealed
+}
+
+/// See `Log::settle`.
+pub(super) async fn settle(
+    inner: &Inner,
+    indexes: &[u32],
+    streams: &dyn Streams,
+) -> Result<Rewritten, SettleError> {
+    let inputs: Vec<(u32, Rc<Segment>)> = {
+        let table = inner.table.borrow();
+        indexes.iter().map(|index| (*index, Rc::clone(table.get(*index)))).collect()
+    };
+    let (first, last) = (&inputs[0].1, &inputs[inputs.len() - 1].1);
+    let is_first = inner.roller.list().segments.first() == Some(&first.listed);
+    let mut output = Output::create(inner, first, last).await?;
+    let mut rewritten = Rewritten {
+        input_bytes: inputs.iter().map(|(_, segment)| segment.header.segment_bytes).sum(),
+        ..Rewritten::default()
+    };
+    match fill(inner, &inputs, is_first, streams, &mut output, &mut rewritten).await {
+        Ok(()) => {}
+        Err(error) => {
+            output.give_up().await;
+            return Err(error);
+        }
+    }
+    let staged = inner.appender.borrow().last_lsn();
+    let output = output.complete().await?;
+    rewritten.output_bytes = output.1.header.segment_bytes;
+    replace(inner, staged, &inputs, output).await?;
+    Ok(rewritten)
+}
+
+/// Reads the inputs and writes the output, window by window.
+async fn fill(
+    inner: &Inner,
+    inputs: &[(u32, Rc<Segment>)],
+    is_first: bool,
+    streams: &dyn Streams,
+    output: &mut Output<'_>,
+    rewritten: &mut Rewritten,
+) -> Result<(), SettleError> {
+    let mut run = Run::new(is_first, streams);
+    let mut scratch = DecodeScratch::default();
+    for (index, segment) in inputs {
+        let mut pages = Pages::new(inner, *index, segment);
+        while pages.next(&mut scratch, &mut |entry, context| run.note(*index, entry, context)).await? {
+            while run.gather_some() {
+                glommio::executor().yield_if_needed().await;
+                if run.window_bytes() >= SETTLE_WINDOW_BYTES || run.window_entries() >= SETTLE_WINDOW_ENTRIES
+                {
+                    write_window(inner, &mut run, output, rewritten).await?;
+                }
+            }
+        }
+    }
+    write_window(inner, &mut run, output, rewritten).await?;
+    if run.has_chunk_named_later() { Err(SettleError::NamedLater) } else { Ok(()) }
+}
+
+async fn write_window(
+    inner: &Inner,
+    run: &mut Run<'_>,
+    output: &mut Output<'_>,
+    rewritten: &mut Rewritten,
+) -> Result<(), SettleError> {
+    let started = Instant::now();
+    let durable = inner.durable.get();
+    let window = run.take_window();
+    let held = inner.hold(window.pieces);
+    let mut bytes = Vec::with_capacity(window.payload_bytes as usize);
+    crate::storage::reader::read(inner, &held, &mut bytes).await?;
+    for event in &window.buckets {
+        output.push_bucket(event).await?;
+    }
+    for (lineage, group) in &window.groups {
+        if inner.ending() {
+            return Err(SettleError::Ending);
+        }
+        emit(inner, output, *lineage, group, &window.lengths, &bytes, rewritten).await?;
+        glommio::executor().yield_if_needed().await;
+    }
+    if inner.durable.get() > durable {
+        // Others are at work: most of the time is theirs.
+        let pause = started.elapsed().min(Duration::from_secs(1)) * PAUSE;
+        inner.pause(pause).await;
+    }
+    Ok(())
+}
+
+/// Puts the output in the place of the inputs.
+async fn replace(
+    inner: &Inner,
+    staged: u64,
+    inputs: &[(u32, Rc<Segment>)],
+    (index, segment): (u32, Segment),
+) -> Result<(), SettleError> {
+    // What was decided on state that was staged only must not be taken back by a crash.
+    if inner.wait_durable(staged).await.is_err() {
+        inner.table.borrow_mut().remove(index);
+        return Err(SettleError::Ending);
+    }
+    let listed = segment.listed.clone();
+    inner.table.borrow_mut().replace(index, segment);
+    let changed = change_list(inner, |list| {
+        let is_input = |other: &Listed| inputs.iter().any(|(_, segment)| segment.listed == *other);
+        let at = list.segments.iter().position(is_input).expect("the inputs are listed");
+        list.segments.retain(|other| !is_input(other));
+        list.segments.insert(at, listed.clone());
+    });
+    if let Err(source) = changed.await {
+        // Which list is in force is not known.
+        inner.latch(format!("changing the segment list: {source}"));
+        return Err(SettleError::Ending);
+    }
+    Ok(())
+}
+
+/// Forgets segments that no stream needs any more.
+pub(super) fn discard(inner: &Inner, indexes: &[u32]) {
+    let mut table = inner.table.borrow_mut();
+    inner.discarded.borrow_mut().extend(indexes.iter().map(|index| table.remove(*index)));
+}
+
+/// Removes the files of discarded segments that nobody reads any more; whether some are left. A file that is listed several
+/// times stays until the last time.
+pub(super) async fn sweep(inner: &Inner) -> bool {
+    let all = std::mem::take(&mut *inner.discarded.borrow_mut());
+    for segment in all {
+        match Rc::try_unwrap(segment) {
+            Ok(Segment { listed, file, .. }) => {
+                file.close().await;
+                if !inner.roller.list().segments.iter().any(|other| other.name == listed.name) {
+                    // What cannot be removed now is garbage, which the next start removes.
+                    let _ = inner.store.remove(&listed.name).await;
+                }
+            }
+            Err(read) => inner.discarded.borrow_mut().push(read),
+        }
+    }
+    !inner.discarded.borrow().is_empty()
+}
