@@ -2,7 +2,7 @@
 //! between; one final entry, checked anew, publishes them. Chunks that no entry publishes are garbage.
 
 use crate::http::service::{Fill, OneShot, Step};
-use crate::http::turn::give_way;
+use crate::http::turn::Turn;
 use crate::limits::RECORDS_PER_APPEND_MAX;
 use crate::protocol::errors::{Code, Problem};
 use crate::shard::pending::PendingChunk;
@@ -113,6 +113,7 @@ pub struct StagedParts {
     pub parts: Vec<Part>,
     /// Ticket of the last one.
     pub ticket: u64,
+    turn: Turn,
     /// Keeps settling from them.
     pending: Option<PendingChunk>,
 }
@@ -127,7 +128,7 @@ impl StagedParts {
             let segment = part.place.segment;
             self.pending.get_or_insert_with(|| api.shard.pending_chunks.enter(segment));
             self.parts.push(part);
-            give_way().await;
+            self.turn.did(chunk.len()).await;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 
 use crate::http::pieces::Pieces;
 use crate::http::service::{Admit, OneShot, Step};
-use crate::http::turn::give_way;
+use crate::http::turn::Turn;
 use crate::http::{Framing, Known, Status};
 use crate::protocol::digest::{self, DIGEST_BYTES, Digester};
 use crate::protocol::errors::{Code, Problem};
@@ -249,9 +249,10 @@ impl Publication {
 
     async fn digest(&self, body: &Pieces) -> [u8; DIGEST_BYTES] {
         let mut digester = Digester::new(&self.content_type);
+        let mut turn = Turn::default();
         for piece in body.iter() {
             digester.update(piece);
-            give_way().await;
+            turn.did(piece.len()).await;
         }
         digester.finish()
     }
