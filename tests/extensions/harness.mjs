@@ -16,7 +16,7 @@ export const RECORDS_TOKEN = "json-record-coordinates-v1"
 
 const SPEC_ONLY = Boolean(process.env.EXTENSIONS_SPEC_ONLY)
 /** Milliseconds that one test may take, so that a server that hangs fails a test and not the run. */
-const TEST_TIMEOUT_MS = 120_000
+const TEST_TIMEOUT_MS = 600_000
 
 // --- tests
 

@@ -15,6 +15,21 @@ export const BASE_URL = base
 const client = base.protocol === "https:" ? https : http
 const agent = new client.Agent({ keepAlive: true, maxSockets: 64 })
 
+/**
+ * Calls `expired` after PATIENCE_MS of this process's own time: a machine that stands still for a while does not count.
+ * Returns what ends the waiting.
+ */
+function patience(expired) {
+  let seconds = 0
+  const timer = setInterval(() => {
+    seconds += 1
+    if (seconds * 1000 < PATIENCE_MS) return
+    clearInterval(timer)
+    expired(new Error(`nothing came within ${PATIENCE_MS} ms`))
+  }, 1000)
+  return () => clearInterval(timer)
+}
+
 /** An answer: status, headers, and the whole body. */
 export class Answer {
   constructor(request, response, body) {
@@ -90,9 +105,10 @@ function open(method, path, { headers = {}, body, chunked = false, agent: own = 
     request.once("response", resolve)
     // An error after the answer, of a request that is broken off, is nobody's failure.
     request.on("error", () => {})
-    request.setTimeout(PATIENCE_MS, () => request.destroy(new Error(`no answer within ${PATIENCE_MS} ms`)))
   })
-  return { request, answered, name: `${method} ${path} ${JSON.stringify(headers)}` }
+  const stopWaiting = patience((error) => request.destroy(error))
+  request.once("close", stopWaiting)
+  return { request, answered, stopWaiting, name: `${method} ${path} ${JSON.stringify(headers)}` }
 }
 
 async function bodyOf(response) {
@@ -225,15 +241,19 @@ export class EventStream {
 
   /** The next event, or null when the server has ended the stream. */
   async next() {
-    const deadline = AbortSignal.timeout(PATIENCE_MS)
-    while (this.#events.length === 0) {
-      if (this.#failure) throw new Error(`${this.name}: ${this.#failure.message}`)
-      if (this.#ended) return null
-      assert.ok(!deadline.aborted, `${this.name}: no event within ${PATIENCE_MS} ms`)
-      await new Promise((resolve) => {
-        this.#wake = resolve
-        deadline.addEventListener("abort", resolve, { once: true })
-      })
+    let late
+    const stopWaiting = patience((error) => {
+      late = error
+      this.#wake()
+    })
+    try {
+      while (this.#events.length === 0) {
+        if (late ?? this.#failure) throw new Error(`${this.name}: ${(late ?? this.#failure).message}`)
+        if (this.#ended) return null
+        await new Promise((resolve) => (this.#wake = resolve))
+      }
+    } finally {
+      stopWaiting()
     }
     return this.#events.shift()
   }
@@ -264,14 +284,14 @@ export class EventStream {
  */
 export async function openEvents(t, path, headers = {}) {
   const own = new client.Agent()
-  const { request, answered, name } = open("GET", path, {
+  const { request, answered, stopWaiting, name } = open("GET", path, {
     headers: { Accept: "text/event-stream", ...headers },
     agent: own,
   })
   request.end()
   const response = await answered
   if (response.statusCode !== 200) return new Answer(name, response, await bodyOf(response))
-  request.setTimeout(0)
+  stopWaiting()
   const events = new EventStream(name, request, response)
   t.after(() => events.close())
   return events
