@@ -287,7 +287,10 @@ impl Model {
             let Request { method, target, headers, body } = operation.request(&staged);
             let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
             let started = bench.start(method, &target, &headers, body);
-            assert!(!started.is_under_way(), "small writes share a commit");
+            if started.is_under_way() {
+                // The segment is full and the next one not there yet: nothing was staged.
+                break;
+            }
             let expected = staged.apply(&operation, None);
             begun.push((operation, expected, started));
         }

@@ -312,7 +312,8 @@ pub async fn resolve<S: Server>(
 ) -> World {
     let name = operation.name;
     let look = |act| Operation { name, act };
-    let mut acts = vec![Act::Head];
+    // Where a byte stream begins is told by a read alone.
+    let mut acts = vec![Act::Head, Act::Read(Read::at(From::Nowhere))];
     if outcomes[0].has_suffixes(name) {
         acts.push(Act::Attributes);
     }
