@@ -2,6 +2,7 @@
 //! limits of an entry.
 
 mod bench;
+mod buckets;
 mod model;
 mod random;
 mod records;

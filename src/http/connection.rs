@@ -85,6 +85,8 @@ struct Connection<S: Service> {
     body_ready: bool,
     /// What the body of the request at hand takes of the budget, until the request is served.
     budget: Option<Budget<S>>,
+    /// Bytes of bodies read since everything else had a turn.
+    turn_bytes: usize,
     output: Vec<u8>,
     pending: Vec<Pending>,
     /// A commit failed: the connection ends once what is answered is written.
@@ -105,6 +107,7 @@ pub async fn serve<S: Service>(stream: Socket, unread: Vec<u8>, shared: Rc<Share
         pieces: None,
         body_ready: false,
         budget: None,
+        turn_bytes: 0,
         output: Vec::new(),
         pending: Vec::new(),
         failed: false,
@@ -137,9 +140,10 @@ impl<S: Service> Connection<S> {
                         return self.close().await;
                     }
                 }
-                // Room may have come while this flushed, and might not be announced again: look before waiting.
-                Next::Wait(Wait::Room) if flushed => {}
+                // It may have come while this flushed, and might not be announced again: look before waiting.
+                Next::Wait(Wait::Room | Wait::Decision) if flushed => {}
                 Next::Wait(Wait::Room) => self.shared.service.wait_room().await,
+                Next::Wait(Wait::Decision) => self.shared.service.wait_decision().await,
                 Next::Wait(Wait::Durable(ticket)) => {
                     self.shared.service.wait_durable(ticket).await;
                 }

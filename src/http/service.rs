@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use super::head::Head;
 use super::pieces::Pieces;
+use super::turn::give_way;
 use crate::protocol::errors::Problem;
 
 /// What to do with a request whose body has not arrived whole.
@@ -49,6 +50,8 @@ pub enum Wait {
     Room,
     /// A ticket becomes durable.
     Durable(u64),
+    /// Something that several shards decide is decided.
+    Decision,
 }
 
 /// How a source goes on after it has appended bytes.
@@ -124,6 +127,7 @@ impl<S: Slices> Source for Sliced<S> {
     fn poll_fill(&mut self, context: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Fill> {
         let mut slice: Slice<S> = match std::mem::replace(self, Sliced::Ended) {
             Sliced::Idle(mut slices) => Box::pin(async move {
+                give_way().await;
                 let mut bytes = Vec::new();
                 let fill = slices.next(&mut bytes).await;
                 (slices, bytes, fill)
@@ -172,6 +176,9 @@ pub trait Service: 'static {
 
     /// Resolves when there is room in the open commit, or it makes no sense to wait for it.
     fn wait_room(&self) -> impl Future<Output = ()>;
+
+    /// Resolves when something that several shards decide is decided, or the server stops.
+    fn wait_decision(&self) -> impl Future<Output = ()>;
 
     /// Takes `bytes` of the budget for bodies in flight; `false`: over budget, with a 503 in `out`.
     fn take_body_budget(&self, bytes: u64, out: &mut Vec<u8>) -> bool;

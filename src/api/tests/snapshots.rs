@@ -177,6 +177,27 @@ fn chunks_are_protected_until_they_are_named_or_given_up() {
     });
 }
 
+/// A client that goes away early does not take the protection with it.
+#[test]
+fn chunks_that_are_named_are_protected_until_that_is_durable() {
+    run(async {
+        let bench = Bench::new(large_segments()).await;
+        bench.create("s", TEXT, &[]).await;
+        let shard = bench.api.shard.clone();
+        bench.hold(true);
+        let mut append = nudge(bench.start("POST", "/test/s", &AS_TEXT, pattern(5 << 20))).await;
+        let staged_bytes = || shard.table.borrow().get(bench.id("s")).expect("it is there").staged.bytes;
+        while staged_bytes() == 0 {
+            assert!(append.is_silent().await);
+        }
+        drop(append);
+        assert_ne!(shard.oldest_pending_chunk(), None);
+        bench.hold(false);
+        bench.append("s", TEXT, "behind it").await.expect(204);
+        assert_eq!(shard.oldest_pending_chunk(), None);
+    });
+}
+
 #[test]
 fn a_crash_leaves_all_of_a_snapshot_or_nothing() {
     run(async {

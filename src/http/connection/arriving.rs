@@ -12,6 +12,7 @@ use crate::http::pieces::Pieces;
 use crate::http::problem::BodyProblem;
 use crate::http::response::CONTINUE;
 use crate::http::service::Service;
+use crate::http::turn::{TURN_BYTES, give_way};
 use crate::limits;
 
 /// A body that is still arriving.
@@ -173,7 +174,6 @@ impl<S: Service> Connection<S> {
             if self.read_some().await? == 0 {
                 return Ok(false);
             }
-            glommio::yield_if_needed().await;
         }
     }
 
@@ -211,6 +211,11 @@ impl<S: Service> Connection<S> {
     /// Reads once, and counts it as progress of the body.
     async fn read_some(&mut self) -> io::Result<usize> {
         let count = self.receive().await?;
+        self.turn_bytes += count;
+        if self.turn_bytes >= TURN_BYTES {
+            self.turn_bytes = 0;
+            give_way().await;
+        }
         self.entered.body_progress(count, self.shared.service.now_ms());
         Ok(count)
     }
