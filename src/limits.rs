@@ -27,11 +27,11 @@ pub const SETTLE_WINDOW_BYTES: u64 = 32 * 1024 * 1024;
 /// Entries that it holds in memory, likewise.
 pub const SETTLE_WINDOW_ENTRIES: usize = 256 * 1024;
 /// Bytes of payload in one rewritten append; a larger record is written in parts.
-pub const SETTLED_APPEND_BYTES_MAX: usize = 1024 * 1024;
+pub const SETTLED_APPEND_BYTES_MAX: usize = 256 * 1024;
 /// Records in one rewritten append.
 pub const SETTLED_APPEND_RECORDS_MAX: usize = 64 * 1024;
 /// Bytes from which on a commit of rewritten entries is written.
-pub const SETTLED_COMMIT_BYTES: usize = 1024 * 1024;
+pub const SETTLED_COMMIT_BYTES: usize = 256 * 1024;
 /// Gap between two pieces on disk up to which one read fetches both.
 pub const READ_GAP_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of recent commits kept in memory, all shards together (`--cache-bytes`).
@@ -129,6 +129,8 @@ pub const RECORDS_PER_APPEND_MAX: usize = 1 << 20;
 pub const BATCH_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// Streams on one page of a listing, and its default.
 pub const LISTING_PAGE_MAX: usize = 1000;
+/// Streams that a listing looks at before other work gets a turn.
+pub const LISTED_PER_TURN_MAX: usize = 256;
 
 /// Bytes of a page of a catch-up read (`--read-page-bytes`).
 pub const READ_PAGE_BYTES_DEFAULT: u64 = 1024 * 1024;

@@ -1,11 +1,11 @@
-//! A flag that one task waits for: set by anyone on the same core, remembered until it is waited for. (Unix signals
-//! are the business of `node::signals`.)
+//! How tasks of one core tell each other that something has happened: [`Signal`] to one task, remembered until it is waited
+//! for; [`News`] to all that wait. (Unix signals are the business of `node::signals`.)
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 
-/// See the module.
+/// A flag that one task waits for.
 #[derive(Debug, Default)]
 pub struct Signal {
     is_set: Cell<bool>,
@@ -39,6 +39,49 @@ impl Signal {
             Poll::Pending
         })
         .await;
+    }
+}
+
+/// Something that happens again and again, and that any number of tasks wait for. A task looks at its state first, then waits
+/// without another await between: what is announced after that wakes it.
+#[derive(Debug, Default)]
+pub struct News {
+    announced: Cell<u64>,
+    wakers: RefCell<Vec<Waker>>,
+}
+
+impl News {
+    /// It has happened: everyone who waits looks again.
+    pub fn announce(&self) {
+        self.announced.set(self.announced.get() + 1);
+        // Taken out first: a wake may run the waiter at once.
+        let wakers = self.wakers.take();
+        for waker in wakers {
+            waker.wake();
+        }
+    }
+
+    /// How often it has happened.
+    pub fn announced(&self) -> u64 {
+        self.announced.get()
+    }
+
+    /// Ready once it has happened more often than `announced` times. A task may be woken more often than needed.
+    pub fn poll_after(&self, announced: u64, context: &Context<'_>) -> Poll<()> {
+        if self.announced.get() != announced {
+            return Poll::Ready(());
+        }
+        let mut wakers = self.wakers.borrow_mut();
+        if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {
+            wakers.push(context.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// Waits until it happens after this call.
+    pub fn next(&self) -> impl Future<Output = ()> {
+        let announced = self.announced();
+        poll_fn(move |context| self.poll_after(announced, context))
     }
 }
 
@@ -106,6 +149,22 @@ mod tests {
             OWN.with(|signal| assert!(pin!(signal.wait()).poll(&mut context).is_ready()));
             OWN.with(|signal| assert!(pin!(signal.wait()).poll(&mut context).is_pending()));
         }
+    }
+
+    #[test]
+    fn news_reach_everyone_who_waits_and_count_from_the_call_on() {
+        let news = News::default();
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(woken.clone());
+        let mut context = Context::from_waker(&waker);
+        news.announce();
+        let (mut first, mut second) = (pin!(news.next()), pin!(news.next()));
+        assert!(first.as_mut().poll(&mut context).is_pending(), "what was before the call does not count");
+        assert!(first.as_mut().poll(&mut context).is_pending());
+        news.announce();
+        assert_eq!(woken.times(), 1);
+        assert!(first.poll(&mut context).is_ready());
+        assert!(second.as_mut().poll(&mut context).is_ready(), "it happened before the first poll");
     }
 
     #[test]

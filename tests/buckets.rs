@@ -2,8 +2,12 @@
 
 mod common;
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+
 use common::client::assert_no_white_space;
-use common::{JSON, Server, Stream, TEXT};
+use common::{Connection, DataDir, JSON, Random, Response, Server, Stream, TEXT};
 use serde_json::{Value, json};
 
 /// A page of a listing.
@@ -228,7 +232,7 @@ fn listings_refuse_bad_parameters() {
 fn decision_3_only_get_and_head_reach_the_listing() {
     let server = Server::start(&[]);
     server.request("PUT", "/agents").expect(201);
-    for method in ["PUT", "POST", "DELETE"] {
+    for method in ["PUT", "POST", "DELETE", "PATCH"] {
         let status =
             server.request(method, "/agents/streams").header("Content-Type", TEXT).body("x").send().status;
         assert_eq!(status, 400, "{method}");
@@ -291,4 +295,281 @@ fn error_bodies_of_buckets_have_stable_codes() {
         "a missing bucket is told from a missing stream"
     );
     assert_eq!(json!(code("GET", "/absent")), json!(code("GET", "/absent/stream")));
+}
+
+/// Streams that stay, while others around them come and go: each is on exactly one page, in order.
+#[test]
+fn decision_4_a_stream_that_stays_is_on_one_page_whatever_comes_and_goes() {
+    let seed = Random::seed("THALWEG_LISTING_SEED");
+    println!("THALWEG_LISTING_SEED={seed}");
+    let server = Server::start(&["--shards", "3"]);
+    server.request("PUT", "/agents").expect(201);
+    let mut random = Random::new(seed);
+    let stays: BTreeSet<String> = (0..120).map(|n| format!("{}-{n}", random.letters(3))).collect();
+    let mut connection = server.connect();
+    for id in &stays {
+        connection.send(&server.stream(&format!("/agents/{id}"), TEXT).put()).expect(201);
+    }
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (server, done, mut random) = (&server, &done, Random::new(seed + 1 + thread));
+            scope.spawn(move || {
+                let mut connection = server.connect();
+                while !done.load(Ordering::Relaxed) {
+                    let path = format!("/agents/{}+{thread}", random.letters(2));
+                    let stream = server.stream(&path, TEXT);
+                    if connection.send(&stream.put()).status == 201 && !random.one_in(4) {
+                        connection.send(&stream.request("DELETE")).expect(204);
+                    }
+                }
+            });
+        }
+        let end = End(&done);
+        for limit in [1, 7, 50] {
+            let (mut seen, mut after) = (Vec::new(), String::new());
+            loop {
+                let target = format!("/agents/streams?limit={limit}&after={}", after.replace('+', "%2B"));
+                let page = connection.send(&server.request("GET", target)).expect(200).json();
+                seen.extend(ids(&page).into_iter().map(str::to_owned));
+                match page["next_cursor"].as_str() {
+                    Some(cursor) => cursor.clone_into(&mut after),
+                    None => break,
+                }
+            }
+            assert!(seen.is_sorted_by(|a, b| a < b), "limit {limit}: {seen:?}");
+            let stayed: BTreeSet<String> = seen.into_iter().filter(|id| !id.contains('+')).collect();
+            assert_eq!(stayed, stays, "limit {limit}");
+        }
+        drop(end);
+    });
+    // A cursor need not name a stream that is there.
+    let page = list(&server, "agents", "?limit=5");
+    let (found, cursor) = (ids(&page), page["next_cursor"].as_str().expect("there is more"));
+    for id in &found {
+        server.stream(&format!("/agents/{}", id.replace('+', "%2B")), TEXT).delete();
+    }
+    let next = list(&server, "agents", &format!("?limit=5&after={}", cursor.replace('+', "%2B")));
+    assert_eq!(ids(&next), ids(&list(&server, "agents", "?limit=5")));
+}
+
+/// Sets a flag when it is dropped, also by a failed assertion.
+struct End<'f>(&'f AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// One client of many that create and delete the same few buckets and streams of their own in them.
+struct Racer<'s> {
+    server: &'s Server,
+    connection: Connection,
+    random: Random,
+    number: u64,
+    /// Buckets that it ended.
+    ended: u32,
+    /// Creates that found their bucket missing, refused deletes.
+    beaten: (u32, u32),
+}
+
+impl<'s> Racer<'s> {
+    fn new(server: &'s Server, seed: u64, number: u64) -> Racer<'s> {
+        let random = Random::new(seed.wrapping_add(number));
+        Racer { server, connection: server.connect(), random, number, ended: 0, beaten: (0, 0) }
+    }
+
+    fn send(&mut self, method: &str, target: &str) -> Response {
+        self.connection.send(&self.server.request(method, target))
+    }
+
+    /// Creates a stream; whether its bucket was there.
+    fn create(&mut self, bucket: &str, id: &str) -> bool {
+        let stream = self.server.stream(&format!("/{bucket}/{id}"), TEXT);
+        let response = self.connection.send(&stream.put().body("kept"));
+        match response.status {
+            201 => true,
+            404 => {
+                self.beaten.0 += 1;
+                false
+            }
+            _ => panic!("a create waits for the outcome of a delete: {response:?}"),
+        }
+    }
+
+    /// A stream whose create was acknowledged is there, and so is its bucket, whoever tries to delete it.
+    fn check(&mut self, bucket: &str, id: &str) {
+        assert_eq!(self.send("GET", &format!("/{bucket}/{id}")).expect(200).body, b"kept");
+        let listed = self.send("GET", &format!("/{bucket}/streams?prefix={id}")).expect(200).json();
+        assert_eq!(ids(&listed), [id], "racer {}: /{bucket}", self.number);
+        let streams = self.send("GET", &format!("/{bucket}")).expect(200).json()["streams"].clone();
+        assert!(streams.as_u64().is_some_and(|streams| streams > 0), "racer {}: {streams}", self.number);
+    }
+
+    fn delete_bucket(&mut self, bucket: &str) -> u16 {
+        let status = self.send("DELETE", &format!("/{bucket}")).status;
+        match status {
+            204 => self.ended += 1,
+            409 => self.beaten.1 += 1,
+            404 => {}
+            _ => panic!("deleting a bucket answered {status}"),
+        }
+        status
+    }
+
+    fn race(&mut self, rounds: u32) {
+        for round in 0..rounds {
+            let bucket = format!("bucket-{}", self.random.below(3));
+            let status = self.send("PUT", &format!("/{bucket}")).status;
+            assert!(status == 201 || status == 409, "creating a bucket answered {status}");
+            let id = format!("{}-{round}", self.number);
+            if self.create(&bucket, &id) {
+                if self.random.one_in(2) {
+                    self.check(&bucket, &id);
+                }
+                if self.random.one_in(2) {
+                    let status = self.delete_bucket(&bucket);
+                    assert_eq!(status, 409, "racer {}: /{bucket}/{id} is there", self.number);
+                }
+                self.send("DELETE", &format!("/{bucket}/{id}")).expect(204);
+            }
+            self.delete_bucket(&bucket);
+        }
+    }
+
+    /// Creates a stream that stays.
+    fn settle(&mut self) -> (String, String) {
+        let (bucket, id) = (format!("bucket-{}", self.number % 3), format!("{}-stays", self.number));
+        loop {
+            self.send("PUT", &format!("/{bucket}"));
+            if self.create(&bucket, &id) {
+                return (bucket, id);
+            }
+        }
+    }
+}
+
+/// Section 1.5: a bucket is empty when it is deleted; and a create that was acknowledged is never lost by that.
+#[test]
+fn section_1_5_a_bucket_that_is_deleted_is_empty_whatever_races_with_it() {
+    const RACERS: u64 = 8;
+    let seed = Random::seed("THALWEG_BUCKETS_SEED");
+    println!("THALWEG_BUCKETS_SEED={seed}");
+    for shards in ["2", "3"] {
+        let dir = DataDir::new();
+        let server = Server::start_in(&dir, &["--shards", shards]);
+        let (mut ended, mut beaten) = (0, (0, 0));
+        let mut stayed = BTreeMap::<String, BTreeSet<String>>::new();
+        std::thread::scope(|scope| {
+            let racers: Vec<_> = (0..RACERS)
+                .map(|number| {
+                    let mut racer = Racer::new(&server, seed, number);
+                    scope.spawn(move || {
+                        racer.race(60);
+                        let stays = racer.settle();
+                        (stays, racer.ended, racer.beaten)
+                    })
+                })
+                .collect();
+            for racer in racers {
+                let ((bucket, id), ends, beats) = racer.join().expect("a racer finds nothing wrong");
+                stayed.entry(bucket).or_default().insert(id);
+                ended += ends;
+                beaten = (beaten.0 + beats.0, beaten.1 + beats.1);
+            }
+        });
+        println!("{shards} shards: {ended} buckets ended, {beaten:?} creates and deletes came too late");
+        assert!(ended > 0 && beaten.1 > 0, "there was no race");
+        server.kill();
+        let server = Server::start_in(&dir, &["--shards", shards]);
+        for (bucket, stays) in &stayed {
+            let page = list(&server, bucket, "");
+            assert_eq!(ids(&page), stays.iter().collect::<Vec<_>>(), "/{bucket}");
+            let count = server.request("GET", format!("/{bucket}")).expect(200).json()["streams"].clone();
+            assert_eq!(count, stays.len());
+            for id in stays {
+                server.stream(&format!("/{bucket}/{id}"), TEXT).delete();
+            }
+            server.request("DELETE", format!("/{bucket}")).expect(204);
+        }
+    }
+}
+
+/// Creates and deletes a bucket of its own and a stream in it, again and again, until the server ends. Returns how many
+/// of these steps were acknowledged.
+fn cycle(server: &Server, bucket: &str, step_done: &mpsc::Sender<()>) -> usize {
+    let mut connection = server.connect();
+    let (bucket, stream) = (format!("/{bucket}"), format!("/{bucket}/s"));
+    let steps =
+        [("PUT", &bucket, 201), ("PUT", &stream, 201), ("DELETE", &stream, 204), ("DELETE", &bucket, 204)];
+    for acknowledged in 0.. {
+        let (method, target, status) = steps[acknowledged % steps.len()];
+        let request = server.request(method, target.as_str());
+        let answer = match connection.try_write(&request.bytes()) {
+            Ok(()) => connection.read_response_or_cut(method).unwrap_or_default(),
+            Err(_) => None,
+        };
+        match answer {
+            Some(response) if response.status == status => {}
+            // A server that stops may say so; the change may have been made or not.
+            Some(response) if response.status != 503 => panic!("{method} {target}: {response:?}"),
+            _ => return acknowledged,
+        }
+        // Nobody listens any more once the server is about to end.
+        let _ = step_done.send(());
+    }
+    unreachable!("steps never end")
+}
+
+/// A server that ends, however it does, in the midst of changes of buckets: each was made or not, as it was acknowledged.
+#[test]
+fn bucket_changes_are_whole_whenever_the_server_ends() {
+    const CLIENTS: usize = 6;
+    let dir = DataDir::new();
+    for round in 0..6 {
+        let server = Server::start_in(&dir, &["--shards", "3"]);
+        let (step_done, steps) = mpsc::channel();
+        let pid = server.pid() as i32;
+        let bucket = |client: usize| format!("bucket-{round}-{client}");
+        let signal = if round % 2 == 0 { libc::SIGKILL } else { libc::SIGTERM };
+        let acknowledged: Vec<usize> = std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..CLIENTS)
+                .map(|client| {
+                    let (server, step_done) = (&server, step_done.clone());
+                    scope.spawn(move || cycle(server, &bucket(client), &step_done))
+                })
+                .collect();
+            steps.iter().take(100).for_each(drop);
+            drop(steps);
+            // SAFETY: plain system call; the server has not been waited for, so the id is still its own.
+            assert_eq!(unsafe { libc::kill(pid, signal) }, 0, "the server runs");
+            clients.into_iter().map(|client| client.join().expect("a client finds nothing wrong")).collect()
+        });
+        let ended = server.wait();
+        assert!(
+            signal == libc::SIGKILL || ended.status.success(),
+            "the server did not stop cleanly: {ended:?}"
+        );
+        let server = Server::start_in(&dir, &["--shards", "3"]);
+        for (client, acknowledged) in acknowledged.into_iter().enumerate() {
+            let bucket = bucket(client);
+            let found = match server.request("GET", format!("/{bucket}")).send() {
+                metadata if metadata.status == 200 => {
+                    let count = metadata.json()["streams"].as_u64().expect("a count") as usize;
+                    assert_eq!(ids(&list(&server, &bucket, "")), vec!["s"; count]);
+                    Some(count)
+                }
+                metadata => {
+                    metadata.expect(404);
+                    None
+                }
+            };
+            // After none, one, two or three steps of a cycle.
+            let states = [None, Some(0), Some(1), Some(0)];
+            let (now, next) = (states[acknowledged % 4], states[(acknowledged + 1) % 4]);
+            assert!(found == now || found == next, "/{bucket}: {found:?} after {acknowledged} steps");
+        }
+        server.stop();
+    }
 }

@@ -1,78 +1,118 @@
-//! Buckets: create, metadata, listing, delete (extension 1; decisions 3, 4).
+//! Buckets: create, metadata, delete (extension 1; decisions 3, 4). The listing is in [`super::listing`].
 //!
-//! A bucket's operations are served by its home shard, one change at a time. Its log has the truth; create answers after
-//! every shard knows, delete after every shard has frozen, counted and forgotten it.
+//! A bucket's operations are served by its home shard, one change at a time, each run to its end whatever becomes of its
+//! requester. The home's log has the truth.
+//!
+//! ```text
+//!  create   log it -> every shard knows it, creates wait -> open everywhere -> 201
+//!  delete   every shard lets creates wait, makes durable what is staged, and counts
+//!             no stream at all  -> log it -> every shard forgets it; the creates that wait get 404 -> 204
+//!             some              -> open everywhere; the creates that wait go on               -> 409
+//!             a shard that cannot tell, or stops                                              -> 503, open everywhere
+//!             the commit fails  -> only a restart tells: creates are refused until then       -> 503
+//! ```
+//!
+//! So a create is either in the count, and durable then, or comes after the outcome. A shard that stops does not
+//! answer; what it has is not counted as nothing. A crash at any point leaves the home's log: the bucket is there, with
+//! every stream that was acknowledged, or its end is durable, and then no shard had a stream of it or could get one.
 
 use async_channel::{Receiver, Sender};
 
-use crate::http::service::{Fill, OneShot, Step};
+use crate::http::service::{Fill, OneShot, Step, Wait};
 use crate::http::{Method, Status};
 use crate::protocol::digits;
-use crate::protocol::errors::{Code, Problem, write_json_string};
+use crate::protocol::errors::{Code, Problem};
 use crate::protocol::names;
-use crate::protocol::query::ListQuery;
-use crate::shard::mail::{BucketRecord, ListedStream, Mail, ShardPage};
-use crate::shard::stream::Stream;
+use crate::shard::buckets::Phase;
+use crate::shard::mail::{BucketMail, BucketRecord, Mail};
 use crate::shard::table::Target;
-use crate::shard::{Shard, expiry, now_ms};
+use crate::shard::{Shard, now_ms};
 use crate::storage::event::Event;
 use crate::storage::log::{Class, Refusal, Room};
 
 use super::answer::{BUCKET_NOT_FOUND, Manner};
-use super::{Api, Request, scheme};
+use super::{Api, Request, listing, scheme};
 
 /// Metadata bytes of a bucket's entry, generously.
 const META_BYTES: usize = 128;
+/// What the answers about a bucket have in common.
+pub const JSON_NOT_STORED: &str = "Content-Type: application/json\r\nCache-Control: no-store\r\n";
+
+/// A shard has stopped before it answered.
+const STOPPING: Problem =
+    Problem::fixed(Code::Overloaded, "the server is stopping; try again when it is back");
+const NOT_EMPTY: Problem =
+    Problem::fixed(Code::BucketNotEmpty, "the bucket holds streams: delete them first");
+const NO_GENERATION: Problem =
+    Problem::fixed(Code::Overloaded, "the shard is waiting for a new range of ids; try again");
+
+/// Why a question about a bucket has no answer yet.
+pub enum NotBegun {
+    /// There is no such bucket.
+    Missing,
+    /// Not every shard knows it yet.
+    Wait,
+}
+
+impl NotBegun {
+    /// The step that tells, or waits.
+    pub fn or_fail(self, api: &Api, request: &Request<'_>, out: &mut Vec<u8>) -> Step {
+        match self {
+            NotBegun::Missing => api.fail(request, out, &BUCKET_NOT_FOUND),
+            NotBegun::Wait => Step::Again(Wait::Decision),
+        }
+    }
+}
+
+/// Why a change of a bucket is not in the log.
+enum NotLogged {
+    /// It was not staged.
+    Refused(Refusal),
+    /// Its commit failed: whether it is there shows at the next start.
+    Undecided(Refusal),
+}
 
 impl Api {
     /// Serves `/{bucket}`.
     pub fn bucket(&self, request: &Request<'_>, bucket: &[u8], out: &mut Vec<u8>) -> Step {
-        let (api, manner, bucket) = (self.clone(), request.manner, bucket.to_vec());
+        let (api, manner) = (self.clone(), request.manner);
         match request.head.method {
             Method::Put => {
                 let mut location = Vec::new();
                 let host = Some(request.head.authority);
-                names::write_bucket_location(&mut location, scheme(self, request.head), host, &bucket);
+                names::write_bucket_location(&mut location, scheme(self, request.head), host, bucket);
+                let bucket = bucket.to_vec();
                 OneShot::step(async move { api.create_bucket(manner, bucket, &location).await })
             }
-            Method::Get | Method::Head => {
-                OneShot::step(async move { api.describe_bucket(manner, bucket).await })
+            Method::Get | Method::Head => match self.begun(bucket) {
+                Ok(bucket) => OneShot::step(async move { api.describe_bucket(manner, &bucket).await }),
+                Err(not_begun) => not_begun.or_fail(self, request, out),
+            },
+            Method::Delete => {
+                let bucket = bucket.to_vec();
+                OneShot::step(async move { api.delete_bucket(manner, bucket).await })
             }
-            Method::Delete => OneShot::step(async move { api.delete_bucket(manner, bucket).await }),
             Method::Post | Method::Options | Method::Other => {
                 self.method_not_allowed(request, out, "GET, HEAD, PUT, DELETE, OPTIONS")
             }
         }
     }
 
-    /// Serves `/{bucket}/streams`.
-    pub fn list_bucket(&self, request: &Request<'_>, bucket: &[u8], out: &mut Vec<u8>) -> Step {
-        if !matches!(request.head.method, Method::Get | Method::Head) {
-            let message = "streams is the listing of the bucket: only GET and HEAD";
-            return self.fail(request, out, &Problem::fixed(Code::InvalidMethod, message));
+    /// The present life of a bucket, for who wants to see it: not before every shard knows it, so that nobody who has seen
+    /// it is told by a shard that it does not exist.
+    pub fn begun(&self, bucket: &[u8]) -> Result<BucketRecord, NotBegun> {
+        let buckets = self.shard.buckets.borrow();
+        let found = buckets.get(bucket).ok_or(NotBegun::Missing)?;
+        if found.phase == Phase::Beginning && !self.shard.stopping() {
+            return Err(NotBegun::Wait);
         }
-        let query = match ListQuery::parse(request.head.query) {
-            Ok(query) => query,
-            Err(problem) => return self.fail(request, out, &problem),
-        };
-        if self.shard.buckets.borrow().get(bucket).is_none() {
-            return self.fail(request, out, &BUCKET_NOT_FOUND);
-        }
-        let (api, manner, bucket) = (self.clone(), request.manner, bucket.to_vec());
-        let (prefix, after, limit) = (query.prefix.into_owned(), query.after.into_owned(), query.limit);
-        OneShot::step(async move {
-            let page = api.gather_page(&bucket, &prefix, &after, limit).await;
-            let mut out = Vec::new();
-            let mut answer = api.answer(&mut out, Status::OK, manner);
-            answer.lines("Content-Type: application/json\r\nCache-Control: no-store\r\n");
-            answer.body(&listing_body(&bucket, &prefix, &page));
-            (out, Fill::End)
-        })
+        Ok(BucketRecord { bucket: bucket.to_vec(), generation: found.generation })
     }
 
     async fn create_bucket(&self, manner: Manner, bucket: Vec<u8>, location: &[u8]) -> (Vec<u8>, Fill) {
         let mut out = Vec::new();
-        match self.try_create_bucket(bucket).await {
+        let api = self.clone();
+        match to_its_end(async move { api.try_create_bucket(bucket).await }).await {
             Ok(()) => {
                 let mut answer = self.answer(&mut out, Status::CREATED, manner);
                 answer.header("Location", location);
@@ -89,21 +129,22 @@ impl Api {
         if shard.buckets.borrow().get(&bucket).is_some() {
             return Err(Problem::fixed(Code::BucketExists, "the bucket exists"));
         }
-        let generation = shard.lineages.next(shard.index);
-        let generation =
-            generation.ok_or(Problem::fixed(Code::Overloaded, "the shard waits for ids; try again"))?;
+        let generation = shard.lineages.next(shard.index).ok_or(NO_GENERATION)?;
         let event = Event::BucketCreated { bucket: &bucket, generation };
-        self.log_bucket(&event, Class::Append).await?;
-        let record = BucketRecord { bucket, generation };
-        shard.buckets.borrow_mut().add(&record);
-        let asked = self.ask_others(|done| Mail::BucketAdded { bucket: record.clone(), done });
-        self.all_answers(asked).await;
+        self.log_bucket(&event, Class::Append).await.map_err(|error| self.not_logged(error))?;
+        let bucket = BucketRecord { bucket, generation };
+        shard.buckets.borrow_mut().add(&bucket, Phase::Beginning);
+        let asked = self.ask_others(|done| BucketMail::Begins { bucket: bucket.clone(), done });
+        // A shard that stops before it knows the bucket learns of it at the next start.
+        let _ = self.all_answers(asked).await;
+        self.set_phase_everywhere(&bucket, Phase::Open);
         Ok(())
     }
 
     async fn delete_bucket(&self, manner: Manner, bucket: Vec<u8>) -> (Vec<u8>, Fill) {
         let mut out = Vec::new();
-        match self.try_delete_bucket(bucket).await {
+        let api = self.clone();
+        match to_its_end(async move { api.try_delete_bucket(bucket).await }).await {
             Ok(()) => self.answer(&mut out, Status::NO_CONTENT, manner).no_body(),
             Err(problem) => self.problem(&mut out, manner, &problem),
         }
@@ -113,85 +154,159 @@ impl Api {
     async fn try_delete_bucket(&self, bucket: Vec<u8>) -> Result<(), Problem> {
         let shard = &self.shard;
         let _gate = shard.bucket_gate.acquire_permit(1).await.expect("the gate is never closed");
-        let generation = shard.buckets.borrow().get(&bucket).ok_or(BUCKET_NOT_FOUND)?.generation;
-        // Frozen everywhere before anything is counted: a create that was staged before is counted, one after refused.
-        shard.buckets.borrow_mut().set_frozen(&bucket, true);
-        let asked = self.ask_others(|count| Mail::BucketFreeze { bucket: bucket.clone(), count });
-        let elsewhere: u64 = self.all_answers(asked).await.into_iter().sum();
-        let outcome = if shard.buckets.borrow().count(&bucket) + elsewhere > 0 {
-            Err(Problem::fixed(Code::BucketNotEmpty, "the bucket holds streams: delete them first"))
-        } else {
-            let event = Event::BucketDeleted { bucket: &bucket, generation };
-            self.log_bucket(&event, Class::Control).await
+        let (generation, phase) = {
+            let buckets = shard.buckets.borrow();
+            let found = buckets.get(&bucket).ok_or(BUCKET_NOT_FOUND)?;
+            (found.generation, found.phase)
         };
-        if outcome.is_err() {
-            shard.buckets.borrow_mut().set_frozen(&bucket, false);
-            for mailbox in self.other_mailboxes() {
-                // A closed mailbox is a shard that has stopped.
-                let _ = mailbox.try_send(Mail::BucketUnfreeze { bucket: bucket.clone() });
-            }
-            return outcome;
+        if phase == Phase::Undecided {
+            // Nothing that happens now may open the bucket again.
+            return Err(self.refusal(Refusal::Latched));
         }
-        let record = BucketRecord { bucket, generation };
-        shard.buckets.borrow_mut().remove(&record);
-        let asked = self.ask_others(|done| Mail::BucketRemoved { bucket: record.clone(), done });
-        self.all_answers(asked).await;
+        let bucket = BucketRecord { bucket, generation };
+        if self.count(&bucket).await? > 0 {
+            // Creates need not wait for an outcome that is known.
+            return Err(NOT_EMPTY);
+        }
+        // Creates wait everywhere before anything is counted: one that was staged before is counted.
+        self.set_phase(&bucket, Phase::Ending);
+        let asked = self.ask_others(|count| BucketMail::Ends { bucket: bucket.clone(), count });
+        let here = count_ending(shard, &bucket).await;
+        let outcome = match self.all_answers(asked).await {
+            Ok(mut counts) => {
+                counts.push(here);
+                self.decide(&counts)
+            }
+            Err(problem) => Err(problem),
+        };
+        if let Err(problem) = outcome {
+            self.set_phase_everywhere(&bucket, Phase::Open);
+            return Err(problem);
+        }
+        let event = Event::BucketDeleted { bucket: &bucket.bucket, generation };
+        if let Err(error) = self.log_bucket(&event, Class::Control).await {
+            let phase = match error {
+                NotLogged::Refused(_) => Phase::Open,
+                NotLogged::Undecided(_) => Phase::Undecided,
+            };
+            self.set_phase_everywhere(&bucket, phase);
+            return Err(self.not_logged(error));
+        }
+        shard.buckets.borrow_mut().remove(&bucket);
+        shard.decisions.announce();
+        let asked = self.ask_others(|done| BucketMail::Ended { bucket: bucket.clone(), done });
+        // A shard that stops meanwhile does not know the bucket at the next start.
+        let _ = self.all_answers(asked).await;
         Ok(())
     }
 
+    /// Whether a bucket of which the shards have so many streams can end.
+    fn decide(&self, counts: &[Option<u64>]) -> Result<(), Problem> {
+        if counts.iter().flatten().any(|count| *count > 0) {
+            Err(NOT_EMPTY)
+        } else if counts.contains(&None) {
+            Err(self.refusal(Refusal::Latched))
+        } else {
+            Ok(())
+        }
+    }
+
     /// Logs a change of a bucket; returns when it is durable.
-    async fn log_bucket(&self, event: &Event<'_>, class: Class) -> Result<(), Problem> {
-        let refused = |refusal: Refusal| self.refusal(refusal);
+    async fn log_bucket(&self, event: &Event<'_>, class: Class) -> Result<(), NotLogged> {
         loop {
             match self.shard.room(META_BYTES, 0, class) {
                 Room::Now => break,
                 Room::Later => self.shard.log.wait_room().await,
-                Room::Refused(refusal) => return Err(refused(refusal)),
+                Room::Refused(refusal) => return Err(NotLogged::Refused(refusal)),
             }
         }
         let stamp = self.shard.stage(event, Target::ByLineage);
-        self.shard.log.wait_durable(stamp.ticket).await.map_err(refused)
+        self.shard.log.wait_durable(stamp.ticket).await.map_err(NotLogged::Undecided)
     }
 
-    async fn describe_bucket(&self, manner: Manner, bucket: Vec<u8>) -> (Vec<u8>, Fill) {
+    fn not_logged(&self, error: NotLogged) -> Problem {
+        let (NotLogged::Refused(refusal) | NotLogged::Undecided(refusal)) = error;
+        self.refusal(refusal)
+    }
+
+    async fn describe_bucket(&self, manner: Manner, bucket: &BucketRecord) -> (Vec<u8>, Fill) {
         let mut out = Vec::new();
-        if self.shard.buckets.borrow().get(&bucket).is_none() {
-            self.problem(&mut out, manner, &BUCKET_NOT_FOUND);
-            return (out, Fill::End);
+        match self.count(bucket).await {
+            Ok(streams) => {
+                // A bucket id needs no escapes.
+                let mut body = b"{\"bucket_id\":\"".to_vec();
+                body.extend_from_slice(&bucket.bucket);
+                body.extend_from_slice(b"\",\"streams\":");
+                digits::write_u64(&mut body, streams);
+                body.push(b'}');
+                let mut answer = self.answer(&mut out, Status::OK, manner);
+                answer.lines(JSON_NOT_STORED);
+                answer.body(&body);
+            }
+            Err(problem) => self.problem(&mut out, manner, &problem),
         }
-        let asked = self.ask_others(|count| Mail::BucketCount { bucket: bucket.clone(), count });
-        let elsewhere: u64 = self.all_answers(asked).await.into_iter().sum();
-        let streams = live_count(&self.shard, &bucket) + elsewhere;
-        let mut body = b"{\"bucket_id\":".to_vec();
-        write_json_string(&mut body, &String::from_utf8_lossy(&bucket));
-        body.push(b',');
-        write_json_number_member(&mut body, "streams", streams);
-        body.push(b'}');
-        let mut answer = self.answer(&mut out, Status::OK, manner);
-        answer.lines("Content-Type: application/json\r\nCache-Control: no-store\r\n");
-        answer.body(&body);
         (out, Fill::End)
     }
 
-    /// The page of all shards: each gives as many as the page may hold, in order; the least of them make the page.
-    async fn gather_page(&self, bucket: &[u8], prefix: &[u8], after: &[u8], limit: usize) -> ShardPage {
-        let asked = self.ask_others(|page| Mail::BucketPage {
-            bucket: bucket.to_vec(),
-            prefix: prefix.to_vec(),
-            after: after.to_vec(),
-            limit,
-            page,
-        });
-        let mut pages = self.all_answers(asked).await;
-        pages.push(local_page(&self.shard, bucket, prefix, after, limit));
-        let mut merged = ShardPage { streams: Vec::new(), more: pages.iter().any(|page| page.more) };
-        merged.streams.extend(pages.into_iter().flat_map(|page| page.streams));
-        merged.streams.sort_unstable_by(|a, b| a.stream.cmp(&b.stream));
-        if merged.streams.len() > limit {
-            merged.streams.truncate(limit);
-            merged.more = true;
+    /// Streams of a bucket on all shards: those that its listing shows.
+    async fn count(&self, bucket: &BucketRecord) -> Result<u64, Problem> {
+        let asked = self.ask_others(|count| BucketMail::Count { bucket: bucket.clone(), count });
+        let here = count_here(&self.shard, bucket).await;
+        let elsewhere: u64 = self.all_answers(asked).await?.into_iter().sum();
+        // It may have ended meanwhile.
+        self.shard.buckets.borrow().life(bucket).ok_or(BUCKET_NOT_FOUND)?;
+        Ok(here + elsewhere)
+    }
+
+    /// Does what a bucket's home asks.
+    pub fn bucket_mail(&self, mail: BucketMail) {
+        let shard = self.shard.clone();
+        // The asker may have stopped: so in all answers here.
+        match mail {
+            BucketMail::Begins { bucket, done } => {
+                shard.buckets.borrow_mut().add(&bucket, Phase::Beginning);
+                let _ = done.try_send(());
+            }
+            BucketMail::Phase { bucket, phase } => self.set_phase(&bucket, phase),
+            BucketMail::Ends { bucket, count } => {
+                // Also creates of requests that are served before the count begins must wait.
+                self.set_phase(&bucket, Phase::Ending);
+                glommio::spawn_local(async move {
+                    let _ = count.try_send(count_ending(&shard, &bucket).await);
+                })
+                .detach();
+            }
+            BucketMail::Ended { bucket, done } => {
+                shard.buckets.borrow_mut().remove(&bucket);
+                shard.decisions.announce();
+                let _ = done.try_send(());
+            }
+            BucketMail::Count { bucket, count } => {
+                glommio::spawn_local(async move {
+                    let _ = count.try_send(count_here(&shard, &bucket).await);
+                })
+                .detach();
+            }
+            BucketMail::Page { question, page } => {
+                glommio::spawn_local(async move {
+                    let _ = page.try_send(listing::page_here(&shard, &question).await);
+                })
+                .detach();
+            }
         }
-        merged
+    }
+
+    fn set_phase(&self, bucket: &BucketRecord, phase: Phase) {
+        self.shard.buckets.borrow_mut().set_phase(bucket, phase);
+        self.shard.decisions.announce();
+    }
+
+    fn set_phase_everywhere(&self, bucket: &BucketRecord, phase: Phase) {
+        self.set_phase(bucket, phase);
+        for mailbox in self.other_mailboxes() {
+            // A closed mailbox is a shard that has stopped.
+            let _ = mailbox.try_send(Mail::Bucket(BucketMail::Phase { bucket: bucket.clone(), phase }));
+        }
     }
 
     fn other_mailboxes(&self) -> impl Iterator<Item = &Sender<Mail>> {
@@ -201,100 +316,51 @@ impl Api {
     }
 
     /// Sends a question to every other shard.
-    fn ask_others<T>(&self, question: impl Fn(Sender<T>) -> Mail) -> Receiver<T> {
+    pub fn ask_others<T>(&self, question: impl Fn(Sender<T>) -> BucketMail) -> Receiver<T> {
         let others = self.shard.shards - 1;
         let (sender, receiver) = async_channel::bounded(others.max(1));
         for mailbox in self.other_mailboxes() {
             // A closed mailbox is a shard that has stopped: it drops its sender, and is not waited for.
-            let _ = mailbox.try_send(question(sender.clone()));
+            let _ = mailbox.try_send(Mail::Bucket(question(sender.clone())));
         }
         receiver
     }
 
-    /// The answers of all that were asked and still run.
-    async fn all_answers<T>(&self, receiver: Receiver<T>) -> Vec<T> {
+    /// The answers of all other shards; an error if one of them stops instead.
+    pub async fn all_answers<T>(&self, receiver: Receiver<T>) -> Result<Vec<T>, Problem> {
         let mut answers = Vec::new();
         while let Ok(answer) = receiver.recv().await {
             answers.push(answer);
         }
-        answers
+        if answers.len() == self.shard.shards - 1 { Ok(answers) } else { Err(STOPPING) }
     }
 }
 
-/// Live streams of a bucket on this shard.
-pub fn live_count(shard: &Shard, bucket: &[u8]) -> u64 {
-    let (table, now_ms) = (shard.table.borrow(), now_ms());
-    let counts = |id| table.get(id).is_some_and(|stream| is_listed(shard, stream, now_ms));
-    shard.buckets.borrow().count_where(bucket, counts)
+/// Runs a change to its end, also if who waits for it goes away: what it has begun on other shards must be ended.
+async fn to_its_end<T: 'static>(change: impl Future<Output = T> + 'static) -> T {
+    glommio::spawn_local(change).detach().await.expect("a task ends before its executor")
 }
 
-/// Whether a stream is there for a listing: durable, not expired (decision 4).
-fn is_listed(shard: &Shard, stream: &Stream, now_ms: u64) -> bool {
-    shard.is_visible(stream) && !expiry::is_expired(stream, now_ms)
-}
-
-/// A page of a bucket's streams on this shard.
-pub fn local_page(shard: &Shard, bucket: &[u8], prefix: &[u8], after: &[u8], limit: usize) -> ShardPage {
-    let table = shard.table.borrow();
-    let now_ms = now_ms();
-    shard.buckets.borrow().page(bucket, prefix, after, limit, |id, name| {
-        let stream = table.get(id)?;
-        is_listed(shard, stream, now_ms).then(|| ListedStream {
-            stream: name.to_vec(),
-            closed: stream.durable.closed,
-            content_type: stream.content_type.bytes.to_vec(),
-            tail_offset: stream.durable.bytes,
-            created_at_ms: stream.created_ms,
-            last_write_at_ms: stream.last_write_ms,
-        })
-    })
-}
-
-/// Appends `"name":value`.
-fn write_json_number_member(out: &mut Vec<u8>, name: &'static str, value: u64) {
-    write_json_string(out, name);
-    out.push(b':');
-    digits::write_u64(out, value);
-}
-
-/// The body of a listing (extension 1.4; decision 4).
-fn listing_body(bucket: &[u8], prefix: &[u8], page: &ShardPage) -> Vec<u8> {
-    let text = |out: &mut Vec<u8>, bytes: &[u8]| write_json_string(out, &String::from_utf8_lossy(bytes));
-    let mut out = b"{\"bucket_id\":".to_vec();
-    text(&mut out, bucket);
-    out.extend_from_slice(b",\"prefix\":");
-    text(&mut out, prefix);
-    out.push(b',');
-    write_json_number_member(&mut out, "stream_count", page.streams.len() as u64);
-    out.extend_from_slice(b",\"streams\":[");
-    for (index, stream) in page.streams.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        out.extend_from_slice(b"{\"stream_id\":");
-        text(&mut out, &stream.stream);
-        out.extend_from_slice(if stream.closed {
-            b",\"status\":\"Closed\""
-        } else {
-            b",\"status\":\"Open\""
-        });
-        out.extend_from_slice(b",\"content_type\":");
-        text(&mut out, &stream.content_type);
-        for (name, value) in [
-            ("tail_offset", stream.tail_offset),
-            ("created_at_ms", stream.created_at_ms),
-            ("last_write_at_ms", stream.last_write_at_ms),
-        ] {
-            out.push(b',');
-            write_json_number_member(&mut out, name, value);
-        }
-        out.push(b'}');
+/// Streams of a bucket on this shard that its listing shows. A running count, from which streams that have expired are
+/// taken by deleting them first: a listing does the same, so both agree with each other and with what a request to such
+/// a stream is told. Only where the log takes no delete any more they are looked for one by one.
+async fn count_here(shard: &Shard, bucket: &BucketRecord) -> u64 {
+    let (now_ms, all_gone) = shard.expire_before_now().await;
+    if all_gone {
+        return shard.buckets.borrow().life(bucket).map_or(0, |bucket| bucket.durable());
     }
-    out.extend_from_slice(b"],\"next_cursor\":");
-    match page.streams.last().filter(|_| page.more) {
-        Some(last) => text(&mut out, &last.stream),
-        None => out.extend_from_slice(b"null"),
-    }
-    out.extend_from_slice(if page.more { b",\"has_more\":true}" } else { b",\"has_more\":false}" });
-    out
+    listing::count_listed(shard, bucket, now_ms).await
+}
+
+/// Streams of a bucket on this shard once everything staged is durable; creates in it wait meanwhile. `None` if a
+/// failed commit held some of its last creates.
+async fn count_ending(shard: &Shard, bucket: &BucketRecord) -> Option<u64> {
+    shard.expire_due(now_ms()).await;
+    let created_ticket = shard.buckets.borrow().life(bucket).map_or(0, |bucket| bucket.created_ticket());
+    // Deletes under way are waited for as well: the answer to one may be on its way, and its stream is not counted then.
+    let settled = shard.log.wait_durable(created_ticket).await.is_ok() & shard.wait_deleted().await;
+    let buckets = shard.buckets.borrow();
+    let Some(bucket) = buckets.life(bucket) else { return Some(0) };
+    assert!(!settled || bucket.staged() == 0, "{} creates are staged in a bucket that ends", bucket.staged());
+    (bucket.durable() > 0 || bucket.staged() == 0).then(|| bucket.durable())
 }

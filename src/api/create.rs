@@ -7,6 +7,7 @@ use crate::protocol::json::{self, AllowEmpty};
 use crate::protocol::names::{self, Address};
 use crate::protocol::{attributes, headers};
 use crate::shard::Found;
+use crate::shard::buckets::Phase;
 use crate::shard::stream::Stream;
 use crate::shard::table::StreamId;
 use crate::storage::event::{Appended, Payload, StreamCreated};
@@ -69,13 +70,7 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    fn event<'e>(
-        &'e self,
-        lineage: u64,
-        named: Named<'e>,
-        bucket_generation: u64,
-        closed: bool,
-    ) -> StreamCreated<'e> {
+    fn event<'e>(&'e self, lineage: u64, named: Named<'e>, bucket_generation: u64) -> StreamCreated<'e> {
         StreamCreated {
             lineage,
             placement: named.hash,
@@ -85,7 +80,7 @@ impl<'a> Wanted<'a> {
             expires_at_ms: self.expires_at_ms,
             bucket_generation,
             attributes: &self.attributes,
-            closed,
+            closed: self.closed,
         }
     }
 }
@@ -108,7 +103,11 @@ impl Api {
                 None => Step::Again(Wait::Durable(ticket)),
                 Some(refusal) => self.fail(request, out, &self.refusal(refusal)),
             },
-            Found::Missing => self.create_missing(request, named, &wanted, out),
+            Found::Missing => match self.bucket_generation(&named.address) {
+                Ok(Some(generation)) => self.create_missing(request, named, generation, &wanted, out),
+                Ok(None) => Step::Again(Wait::Decision),
+                Err(problem) => self.fail(request, out, &problem),
+            },
         }
     }
 
@@ -118,7 +117,7 @@ impl Api {
         named: Named<'_>,
     ) -> Result<Wanted<'a>, Problem> {
         if let Some(bucket) = named.address.bucket() {
-            self.bucket_generation(bucket)?;
+            self.shard.buckets.borrow().get(bucket).ok_or(BUCKET_NOT_FOUND)?;
         }
         let max_bytes = self.shard.config.max_body_bytes;
         if request.body.len() as u64 > max_bytes {
@@ -127,18 +126,17 @@ impl Api {
         Wanted::parse(request)
     }
 
-    /// The generation of a bucket in which streams may be created; 0 stands for the flat surface.
-    fn bucket_generation(&self, bucket: &[u8]) -> Result<u64, Problem> {
+    /// The generation of the bucket in which a stream can be created now, 0 for none on the flat surface. `None` while the
+    /// bucket begins or ends: to be looked at again after the next of the shard's decisions.
+    fn bucket_generation(&self, address: &Address<'_>) -> Result<Option<u64>, Problem> {
+        let Some(bucket) = address.bucket() else { return Ok(Some(0)) };
         let buckets = self.shard.buckets.borrow();
         let bucket = buckets.get(bucket).ok_or(BUCKET_NOT_FOUND)?;
-        if bucket.frozen {
-            return Err(Problem::fixed(Code::BucketBusy, "the bucket is being deleted; try again"));
+        match bucket.phase {
+            Phase::Open => Ok(Some(bucket.generation)),
+            Phase::Beginning | Phase::Ending if !self.shard.stopping() => Ok(None),
+            _ => Err(BUCKET_BUSY),
         }
-        Ok(bucket.generation)
-    }
-
-    fn generation_of(&self, address: &Address<'_>) -> Result<u64, Problem> {
-        address.bucket().map_or(Ok(0), |bucket| self.bucket_generation(bucket))
     }
 
     /// The stream exists: 200 if it is as asked, and the body is ignored; else 409.
@@ -170,20 +168,28 @@ impl Api {
         &self,
         request: &Request<'_>,
         named: Named<'_>,
+        generation: u64,
         wanted: &Wanted<'_>,
         out: &mut Vec<u8>,
     ) -> Step {
         if request.body.is_empty() {
-            return self.create_with(request, named, wanted, Canonical::EMPTY, out);
+            return self.create_with(request, named, generation, wanted, Canonical::EMPTY, out);
         }
         if !headers::is_json(wanted.content_type) {
-            return self.create_with(request, named, wanted, Canonical::message(request.body), out);
+            return self.create_with(
+                request,
+                named,
+                generation,
+                wanted,
+                Canonical::message(request.body),
+                out,
+            );
         }
         let scratch = &mut *self.scratch.borrow_mut();
         match json::split(request.body, &mut scratch.json, &mut scratch.lengths, AllowEmpty::Yes) {
             Ok(bytes) => {
                 let canonical = Canonical::records(bytes, &scratch.lengths);
-                self.create_with(request, named, wanted, canonical, out)
+                self.create_with(request, named, generation, wanted, canonical, out)
             }
             Err(problem) => self.fail(request, out, &problem),
         }
@@ -193,6 +199,7 @@ impl Api {
         &self,
         request: &Request<'_>,
         named: Named<'_>,
+        generation: u64,
         wanted: &Wanted<'_>,
         canonical: Canonical<'_>,
         out: &mut Vec<u8>,
@@ -213,27 +220,20 @@ impl Api {
             return self.fail(request, out, &NO_LINEAGE);
         };
         let payload = Payload::Here(Default::default());
-        let made = self.stage_new(lineage, named, wanted, canonical, payload, meta_bytes);
-        match made {
-            Ok((id, ticket)) => {
-                self.created(out, request.manner, id, &location);
-                Step::After(ticket)
-            }
-            Err(problem) => self.fail(request, out, &problem),
-        }
+        let event = wanted.event(lineage, named, generation);
+        let (id, ticket) = self.stage_new(event, canonical, payload, meta_bytes);
+        self.created(out, request.manner, id, &location);
+        Step::After(ticket)
     }
 
     /// Stages a create and its first content, in one commit. Room was just found for both, with `meta_bytes` of metadata.
     fn stage_new(
         &self,
-        lineage: u64,
-        named: Named<'_>,
-        wanted: &Wanted<'_>,
+        created: StreamCreated<'_>,
         canonical: Canonical<'_>,
         payload: Payload<'_>,
         meta_bytes: usize,
-    ) -> Result<(StreamId, u64), Problem> {
-        let generation = self.generation_of(&named.address)?;
+    ) -> (StreamId, u64) {
         let has_content = canonical.lengths.count() > 0;
         let inline_bytes = match payload {
             Payload::Here(_) => canonical.stored_bytes(),
@@ -242,16 +242,16 @@ impl Api {
         // The create alone might still fit in a commit that the content does not fit in.
         self.shard.log.share_commit(meta_bytes, inline_bytes);
         // A stream that is born closed with content is closed by its first append.
-        let born_closed = wanted.closed && !has_content;
-        let (id, created) = self.shard.stage_create(wanted.event(lineage, named, generation, born_closed));
+        let born_closed = created.closed && !has_content;
+        let (id, stamp) = self.shard.stage_create(StreamCreated { closed: born_closed, ..created });
         if has_content {
             let event = Appended {
-                lineage,
+                lineage: created.lineage,
                 start: 0,
                 lengths: canonical.lengths,
                 producer: None,
                 stream_seq: None,
-                closed: wanted.closed,
+                closed: created.closed,
                 payload,
             };
             let appended = self.shard.stage_append(id, event, inline_bytes, |writer| {
@@ -262,9 +262,9 @@ impl Api {
                     }
                 }
             });
-            assert_eq!(created.ticket, appended.ticket, "a create and its content share a commit");
+            assert_eq!(stamp.ticket, appended.ticket, "a create and its content share a commit");
         }
-        Ok((id, created.ticket))
+        (id, stamp.ticket)
     }
 
     fn created(&self, out: &mut Vec<u8>, manner: Manner, id: StreamId, location: &Location) {
@@ -279,6 +279,12 @@ impl Api {
         answer.no_body();
     }
 }
+
+/// Nobody can tell now whether the bucket stays.
+const BUCKET_BUSY: Problem = Problem::fixed(
+    Code::BucketBusy,
+    "a delete of the bucket is under way or its write failed, and only a restart of the server settles it; try again then",
+);
 
 /// The shard has used up its lineage ids and waits for more.
 const NO_LINEAGE: Problem =
@@ -358,20 +364,24 @@ impl LargeCreate {
             attributes: self.attributes.clone(),
         };
         let meta_bytes = wanted.meta_bytes(named) + self.payload.meta_bytes();
-        loop {
+        let generation = loop {
             large::wait_for_room(api, meta_bytes, 0).await.map_err(refused)?;
-            // No await from here to the stage: the name is free when the stream takes it.
+            // No await from here to the stage: the name is free when the stream takes it, and the bucket open.
             match api.shard.find(named.hash, named.address.key) {
-                Found::Missing => break,
+                Found::Missing => match api.bucket_generation(&named.address)? {
+                    Some(generation) => break generation,
+                    None => api.shard.decisions.next().await,
+                },
                 // Created meanwhile, perhaps by the same client's second try.
                 Found::Live(id) => return Ok(api.confirm(self.manner, id, &wanted, out)),
                 Found::Going(ticket) => api.shard.log.wait_durable(ticket).await.map_err(refused)?,
             }
-        }
+        };
         let canonical =
             Canonical { bytes: self.payload.bytes(), separator: false, lengths: self.payload.lengths() };
         let payload = Payload::Parts(&staged.parts);
-        let (id, ticket) = api.stage_new(lineage, named, &wanted, canonical, payload, meta_bytes)?;
+        let event = wanted.event(lineage, named, generation);
+        let (id, ticket) = api.stage_new(event, canonical, payload, meta_bytes);
         api.created(out, self.manner, id, &self.location);
         Ok(Step::After(ticket))
     }

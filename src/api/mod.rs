@@ -14,6 +14,7 @@ pub mod buckets;
 pub mod create;
 pub mod delete;
 pub mod large;
+pub mod listing;
 pub mod long_poll;
 pub mod metadata;
 pub mod publish;
@@ -426,6 +427,10 @@ impl Service for Api {
 
     async fn wait_room(&self) {
         self.shard.log.wait_room().await;
+    }
+
+    async fn wait_decision(&self) {
+        self.shard.decisions.next().await;
     }
 
     fn take_body_budget(&self, bytes: u64, out: &mut Vec<u8>) -> bool {

@@ -2,6 +2,7 @@
 //! limits of an entry.
 
 mod bench;
+mod buckets;
 mod random;
 mod records;
 mod settle;

@@ -137,9 +137,10 @@ impl<S: Service> Connection<S> {
                         return self.close().await;
                     }
                 }
-                // Room may have come while this flushed, and might not be announced again: look before waiting.
-                Next::Wait(Wait::Room) if flushed => {}
+                // It may have come while this flushed, and might not be announced again: look before waiting.
+                Next::Wait(Wait::Room | Wait::Decision) if flushed => {}
                 Next::Wait(Wait::Room) => self.shared.service.wait_room().await,
+                Next::Wait(Wait::Decision) => self.shared.service.wait_decision().await,
                 Next::Wait(Wait::Durable(ticket)) => {
                     self.shared.service.wait_durable(ticket).await;
                 }

@@ -49,6 +49,8 @@ pub enum Wait {
     Room,
     /// A ticket becomes durable.
     Durable(u64),
+    /// Something that several shards decide is decided.
+    Decision,
 }
 
 /// How a source goes on after it has appended bytes.
@@ -172,6 +174,9 @@ pub trait Service: 'static {
 
     /// Resolves when there is room in the open commit, or it makes no sense to wait for it.
     fn wait_room(&self) -> impl Future<Output = ()>;
+
+    /// Resolves when something that several shards decide is decided, or the server stops.
+    fn wait_decision(&self) -> impl Future<Output = ()>;
 
     /// Takes `bytes` of the budget for bodies in flight; `false`: over budget, with a 503 in `out`.
     fn take_body_budget(&self, bytes: u64, out: &mut Vec<u8>) -> bool;

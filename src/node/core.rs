@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_channel::Receiver;
 use glommio::timer::Timer;
 
-use crate::api::{self, Api};
+use crate::api::Api;
 use crate::config::Sync;
 use crate::http::buffer::Pool;
 use crate::http::connection::Shared;
@@ -142,30 +142,9 @@ async fn sweep_loop(shared: Rc<Shared<Api>>) {
 
 /// Does what a message asks.
 fn handle(mail: Mail, shared: &Rc<Shared<Api>>) {
-    let shard = &shared.service.shard;
     match mail {
         Mail::Connection { fd, unread } => listener::adopt(fd, unread, shared.clone()),
-        Mail::BucketAdded { bucket, done } => {
-            shard.buckets.borrow_mut().add(&bucket);
-            // The asker may have stopped: so in all answers here.
-            let _ = done.try_send(());
-        }
-        Mail::BucketFreeze { bucket, count } => {
-            let mut buckets = shard.buckets.borrow_mut();
-            buckets.set_frozen(&bucket, true);
-            let _ = count.try_send(buckets.count(&bucket));
-        }
-        Mail::BucketUnfreeze { bucket } => shard.buckets.borrow_mut().set_frozen(&bucket, false),
-        Mail::BucketRemoved { bucket, done } => {
-            shard.buckets.borrow_mut().remove(&bucket);
-            let _ = done.try_send(());
-        }
-        Mail::BucketCount { bucket, count } => {
-            let _ = count.try_send(api::buckets::live_count(shard, &bucket));
-        }
-        Mail::BucketPage { bucket, prefix, after, limit, page } => {
-            let _ = page.try_send(api::buckets::local_page(shard, &bucket, &prefix, &after, limit));
-        }
+        Mail::Bucket(mail) => shared.service.bucket_mail(mail),
         // The one to begin with came first; the one to stop is seen to by the caller.
         Mail::Begin { .. } | Mail::Stop => {}
     }
@@ -195,24 +174,36 @@ async fn stop(shard: &Rc<Shard>, shared: &Rc<Shared<Api>>, inbox: &Receiver<Mail
     }
     assert!(shared.service.stopping(), "the stop has begun");
     shard.log.stop().await;
+    // The mailboxes that all shards hold keep mail alive that nobody reads: whoever waits for an answer must see that
+    // none comes.
+    inbox.close();
+    while let Ok(mail) = inbox.try_recv() {
+        drop(mail);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shard::buckets::Phase;
+    use crate::shard::mail::BucketMail;
 
     #[test]
     fn mail_that_comes_before_the_beginning_is_kept() {
         let record = |bucket: &[u8]| BucketRecord { bucket: bucket.to_vec(), generation: 1 };
         let (sender, inbox) = async_channel::unbounded();
         let (done, _answers) = async_channel::bounded(1);
-        sender.try_send(Mail::BucketAdded { bucket: record(b"early"), done }).unwrap();
+        let early = BucketMail::Begins { bucket: record(b"early"), done };
+        sender.try_send(Mail::Bucket(early)).unwrap();
         sender.try_send(Mail::Begin { buckets: vec![record(b"old")] }).unwrap();
-        sender.try_send(Mail::BucketUnfreeze { bucket: b"late".to_vec() }).unwrap();
+        let late = BucketMail::Phase { bucket: record(b"late"), phase: Phase::Open };
+        sender.try_send(Mail::Bucket(late)).unwrap();
         let (buckets, early) = futures_lite::future::block_on(wait_for_begin(&inbox)).expect("it begins");
         assert_eq!(buckets, [record(b"old")]);
-        assert!(matches!(&early[..], [Mail::BucketAdded { bucket, .. }] if bucket.bucket == b"early"));
-        assert!(matches!(inbox.try_recv(), Ok(Mail::BucketUnfreeze { .. })));
+        assert!(
+            matches!(&early[..], [Mail::Bucket(BucketMail::Begins { bucket, .. })] if bucket.bucket == b"early")
+        );
+        assert!(matches!(inbox.try_recv(), Ok(Mail::Bucket(BucketMail::Phase { .. }))));
         sender.try_send(Mail::Stop).unwrap();
         assert!(futures_lite::future::block_on(wait_for_begin(&inbox)).is_none());
     }

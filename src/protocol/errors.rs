@@ -81,7 +81,7 @@ codes! {
     BucketExists = 409 "BUCKET_EXISTS",
     /// The bucket holds streams.
     BucketNotEmpty = 409 "BUCKET_NOT_EMPTY",
-    /// The bucket is being deleted; whether it goes is not decided yet.
+    /// Whether the bucket is there is not decided, and will not be before the server is restarted.
     BucketBusy = 503 "BUCKET_BUSY",
 
     // Query parameters.

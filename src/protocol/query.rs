@@ -198,8 +198,9 @@ impl<'a> ListQuery<'a> {
     /// Parses the query of a listing: what follows the question mark, still encoded.
     pub fn parse(query: Option<&'a [u8]>) -> Result<Self, Problem> {
         let (mut prefix, mut after, mut limit) = (None, None, None);
+        let mut buffer = [0; VALUE_BYTES_MAX];
         for (name, value) in pairs(query.unwrap_or_default()) {
-            match name {
+            match short_value(name, &mut buffer).unwrap_or_default() {
                 b"prefix" => {
                     once(prefix.is_some(), Code::InvalidQuery, "prefix is given twice")?;
                     prefix = Some(text_value(value)?);
@@ -430,6 +431,7 @@ mod tests {
         assert_eq!(list("prefix=%C3"), Err(Code::InvalidQuery));
         assert_eq!(list("after=%4"), Err(Code::InvalidQuery));
         assert_eq!(list("other=%4&other=2"), Ok(expect("", "", 1000)));
+        assert_eq!(list("%6Cimit=5&%zz=1&limits=0"), Ok(expect("", "", 5)));
     }
 
     proptest! {

@@ -1,14 +1,19 @@
 //! When streams expire: a queue of the earliest moments at which each might.
 //!
 //! An entry is a hint. The truth is [`deadline_ms`] of the stream as it is when the moment comes; if that has moved, the
-//! entry is put back. So a use costs nothing here, and a stream has at most one entry.
+//! entry is put back. So a use costs nothing here, and a stream has at most one entry. The moment of an entry is never after
+//! the deadline, and an expired stream keeps its entry until its delete is staged: so the entries whose moment has come
+//! lead to every expired stream, and nobody has to look for one elsewhere ([`Shard::expire_due`]).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::rc::Rc;
 
 use super::stream::{Lifetime, Stream};
 use super::table::StreamId;
+use super::{DELETE_META_BYTES, Shard, now_ms};
 use crate::protocol::expiry::Expiry;
+use crate::storage::log::{Class, Room};
 
 /// The moment at which the stream expires, if nothing uses it before; `None` for never (decision 24).
 pub fn deadline_ms(lifetime: &Lifetime) -> Option<u64> {
@@ -18,6 +23,11 @@ pub fn deadline_ms(lifetime: &Lifetime) -> Option<u64> {
     } else {
         expiry.deadline_ms(lifetime.used_ms)
     }
+}
+
+/// The earliest that [`deadline_ms`] can be from now on: a use after a restart takes back the tenth that it granted.
+pub fn earliest_deadline_ms(lifetime: &Lifetime) -> Option<u64> {
+    Expiry::from_parts(lifetime.ttl_seconds, lifetime.expires_at_ms).deadline_ms(lifetime.used_ms)
 }
 
 /// When the use by live readers must be recorded next; `None` if uses do not count. Well before the tenth of the window after
@@ -65,9 +75,121 @@ impl ExpiryQueue {
         self.heap.pop().map(|Reverse((_, stream))| stream)
     }
 
+    /// Whether a stream's moment has come.
+    pub fn has_due(&self, now_ms: u64) -> bool {
+        self.heap.peek().is_some_and(|Reverse((at_ms, _))| *at_ms <= now_ms)
+    }
+
     /// Whether nothing is queued.
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
+    }
+}
+
+impl Shard {
+    /// Stages the delete of an expired stream; `None` if there is no room for it now, or ever.
+    pub(super) fn expire(&self, id: StreamId) -> Option<u64> {
+        let ticket = self.delete(id)?;
+        self.expired_ticket.set(ticket);
+        Some(ticket)
+    }
+
+    /// Stages the deletes of all streams that have expired by `now_ms`, waiting for room. Whether all are staged: there may
+    /// be no room any more.
+    pub async fn expire_due(&self, now_ms: u64) -> bool {
+        while self.expiry.borrow().has_due(now_ms) {
+            // Looked at before an entry is taken out: an expired stream keeps its entry until its delete is staged.
+            match self.room(DELETE_META_BYTES, 0, Class::Control) {
+                Room::Now => {}
+                Room::Later => {
+                    self.log.wait_room().await;
+                    continue;
+                }
+                Room::Refused(_) => return false,
+            }
+            let due = self.expiry.borrow_mut().due(now_ms);
+            let id = due.expect("nothing was awaited since it was looked at");
+            if let Some(at_ms) = self.expire_or_postpone(id, now_ms) {
+                assert!(at_ms > now_ms, "{id:?} would be looked after without end");
+                self.expiry.borrow_mut().add(at_ms, id, |id| self.table.borrow().get(id).is_some());
+            }
+            glommio::yield_if_needed().await;
+        }
+        true
+    }
+
+    /// Makes durable that everything is gone which had expired before the call, and returns the moment that this holds for.
+    /// Streams that have expired and are still there cannot be deleted: the log takes nothing more (`false`).
+    pub async fn expire_before_now(&self) -> (u64, bool) {
+        let now_ms = now_ms();
+        let staged = self.expire_due(now_ms).await;
+        let gone = self.log.wait_durable(self.expired_ticket.get()).await;
+        (now_ms, staged && gone.is_ok())
+    }
+
+    /// Waits until every staged delete of a stream is durable; whether they are.
+    pub async fn wait_deleted(&self) -> bool {
+        self.log.wait_durable(self.deleted_ticket.get()).await.is_ok()
+    }
+
+    /// Deletes a stream if it has expired; else returns when to look again. There must be room.
+    pub fn expire_or_postpone(&self, id: StreamId, now_ms: u64) -> Option<u64> {
+        let table = self.table.borrow();
+        let stream = table.get(id).filter(|stream| stream.deleted_ticket.is_none())?;
+        if !is_expired(stream, now_ms) {
+            return Some(deadline_ms(stream.lifetime.as_deref()?)?.max(now_ms + 1));
+        }
+        drop(table);
+        self.expire(id).expect("there is room for the delete");
+        None
+    }
+
+    /// Records a use of a stream that has live readers; returns when to do so again (decision 24: expiry never comes early, and a
+    /// stream with a live reader is in use all the time).
+    pub fn renew_or_forget(&self, id: StreamId, now_ms: u64) -> Option<u64> {
+        {
+            let mut table = self.table.borrow_mut();
+            let stream = table.get_mut(id).filter(|stream| stream.deleted_ticket.is_none())?;
+            let is_used = stream.has_readers();
+            let lifetime = stream.lifetime.as_deref_mut()?;
+            if !is_used {
+                lifetime.renewal_queued = false;
+                return None;
+            }
+            lifetime.used_ms = lifetime.used_ms.max(now_ms);
+        }
+        self.record_use(id, now_ms);
+        let table = self.table.borrow();
+        let due_ms = renewal_due_ms(table.get(id)?.lifetime.as_deref()?)?;
+        Some(due_ms.max(now_ms + 1))
+    }
+
+    /// Records the uses by live readers whose time has come.
+    async fn renew_due(&self, now_ms: u64) {
+        loop {
+            let due = self.renewals.borrow_mut().due(now_ms);
+            let Some(id) = due else { return };
+            if let Some(at_ms) = self.renew_or_forget(id, now_ms) {
+                assert!(at_ms > now_ms, "{id:?} would be looked after without end");
+                self.renewals.borrow_mut().add(at_ms, id, |id| self.table.borrow().get(id).is_some());
+            }
+            glommio::yield_if_needed().await;
+        }
+    }
+}
+
+/// Deletes streams whose time has come, and records that live readers use theirs, for as long as the shard runs. Ticks only
+/// while some stream can expire.
+pub(super) async fn expiry_loop(shard: Rc<Shard>) {
+    const TICK: std::time::Duration = std::time::Duration::from_millis(50);
+    loop {
+        if shard.expiry.borrow().is_empty() && shard.renewals.borrow().is_empty() {
+            shard.expiry_filled.wait().await;
+        }
+        glommio::timer::Timer::new(TICK).await;
+        let now_ms = now_ms();
+        shard.renew_due(now_ms).await;
+        shard.expire_due(now_ms).await;
     }
 }
 

@@ -6,6 +6,8 @@ use std::sync::mpsc;
 
 use async_channel::{Receiver, Sender};
 
+use super::buckets::Phase;
+
 /// A bucket as one shard's log knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketRecord {
@@ -15,30 +17,57 @@ pub struct BucketRecord {
     pub generation: u64,
 }
 
-/// One stream of a listing page.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListedStream {
-    /// Stream id within its bucket.
-    pub stream: Vec<u8>,
-    /// Whether it is closed.
-    pub closed: bool,
-    /// Content type.
-    pub content_type: Vec<u8>,
-    /// Durable end, in bytes.
-    pub tail_offset: u64,
-    /// Creation time, Unix milliseconds.
-    pub created_at_ms: u64,
-    /// Time of the last append, Unix milliseconds.
-    pub last_write_at_ms: u64,
+/// A question for a page of a bucket's streams.
+#[derive(Clone, Debug)]
+pub struct PageQuestion {
+    /// The bucket, in one life of it.
+    pub bucket: BucketRecord,
+    /// Only stream ids with this prefix.
+    pub prefix: Vec<u8>,
+    /// Only stream ids after this one.
+    pub after: Vec<u8>,
+    /// At most so many.
+    pub limit: usize,
 }
 
-/// A page of one shard's part of a bucket.
+/// A page of one shard's part of a bucket, in byte order of the stream ids. Flat: a page has up to a thousand streams.
 #[derive(Clone, Debug, Default)]
 pub struct ShardPage {
-    /// Streams in byte order of their ids.
-    pub streams: Vec<ListedStream>,
+    ids: Vec<u8>,
+    entries: Vec<u8>,
+    /// Where the id and the entry of each stream end.
+    ends: Vec<(u32, u32)>,
     /// Whether the shard has more after the last one.
     pub more: bool,
+}
+
+impl ShardPage {
+    /// Adds a stream; `write` appends what the listing says of it.
+    pub fn push(&mut self, id: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
+        self.ids.extend_from_slice(id);
+        write(&mut self.entries);
+        // A page has at most a thousand streams, with ids, types and numbers of limited length.
+        self.ends.push((self.ids.len() as u32, self.entries.len() as u32));
+    }
+
+    /// Number of streams.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Id of each stream, and what the listing says of it.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&[u8], &[u8])> {
+        (0..self.ends.len()).map(|index| {
+            let (id_start, start) = index.checked_sub(1).map_or((0, 0), |before| self.ends[before]);
+            let (id_end, end) = self.ends[index];
+            (&self.ids[id_start as usize..id_end as usize], &self.entries[start as usize..end as usize])
+        })
+    }
 }
 
 /// A message to a shard.
@@ -55,54 +84,57 @@ pub enum Mail {
         /// Every bucket of the server.
         buckets: Vec<BucketRecord>,
     },
-    /// Sent by a bucket's home shard: the bucket exists from now on.
-    BucketAdded {
+    /// About a bucket, from its home shard.
+    Bucket(BucketMail),
+    /// Stop: no new connections, finish requests, end live readers, last commit, return.
+    Stop,
+}
+
+/// What a bucket's home shard tells and asks the others. Mail from one shard arrives in the order in which it was sent. A
+/// question that is dropped unanswered comes from a shard that stops: the asker must not take it for an answer.
+pub enum BucketMail {
+    /// The bucket is in the log of its home. Creates in it wait until it is known that every shard knows.
+    Begins {
         /// The bucket.
         bucket: BucketRecord,
-        /// Answered once it is known.
+        /// Answered once it is known here.
         done: Sender<()>,
     },
-    /// Refuse creates in the bucket and count its streams (staged, live and soft-deleted).
-    BucketFreeze {
-        /// Bucket id.
-        bucket: Vec<u8>,
-        /// Answered with the count.
-        count: Sender<u64>,
+    /// Whether streams can be created in the bucket: it has begun, or stays, or nobody knows.
+    Phase {
+        /// The bucket.
+        bucket: BucketRecord,
+        /// The phase that it is in from now on.
+        phase: Phase,
     },
-    /// The delete was refused: creates are welcome again.
-    BucketUnfreeze {
-        /// Bucket id.
-        bucket: Vec<u8>,
+    /// Let creates in the bucket wait, and count its streams once everything staged is durable.
+    Ends {
+        /// The bucket.
+        bucket: BucketRecord,
+        /// Answered with the count; `None` if it depends on what a failed commit held.
+        count: Sender<Option<u64>>,
     },
-    /// The bucket is gone.
-    BucketRemoved {
+    /// The end of the bucket is in the log of its home.
+    Ended {
         /// The bucket.
         bucket: BucketRecord,
         /// Answered once it is forgotten.
         done: Sender<()>,
     },
-    /// How many live streams the bucket has here.
-    BucketCount {
-        /// Bucket id.
-        bucket: Vec<u8>,
+    /// How many streams the bucket has here.
+    Count {
+        /// The bucket.
+        bucket: BucketRecord,
         /// Answered with the count.
         count: Sender<u64>,
     },
     /// A page of the bucket's streams here.
-    BucketPage {
-        /// Bucket id.
-        bucket: Vec<u8>,
-        /// Only stream ids with this prefix.
-        prefix: Vec<u8>,
-        /// Only stream ids after this one.
-        after: Vec<u8>,
-        /// At most so many.
-        limit: usize,
+    Page {
+        /// Which page.
+        question: PageQuestion,
         /// Answered with the page.
         page: Sender<ShardPage>,
     },
-    /// Stop: no new connections, finish requests, end live readers, last commit, return.
-    Stop,
 }
 
 /// What a shard tells the node while it starts and runs.

@@ -10,6 +10,7 @@ pub mod buckets;
 pub mod expiry;
 pub mod lineage;
 pub mod mail;
+pub mod order;
 pub mod pending;
 pub mod readers;
 pub mod replay;
@@ -23,7 +24,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use buckets::Buckets;
+use buckets::{Buckets, Phase};
 use expiry::ExpiryQueue;
 use mail::{BucketRecord, Mailboxes};
 use pending::PendingChunks;
@@ -34,7 +35,7 @@ use table::{Published, Stamp, StreamId, Table, Target};
 use crate::config::Config;
 use crate::limits;
 use crate::protocol::expiry::Expiry;
-use crate::signal::Signal;
+use crate::signal::{News, Signal};
 use crate::storage::event::{Appended, Event, Payload, StreamCreated};
 use crate::storage::log::{Class, Log, Publisher, Refusal, Room};
 
@@ -62,6 +63,8 @@ pub struct Shard {
     pub pending_chunks: PendingChunks,
     /// Serialises changes of the buckets that this shard is home to.
     pub bucket_gate: glommio::sync::Semaphore,
+    /// Announced when a bucket has begun, has ended or stays: creates wait for that.
+    pub decisions: News,
     /// Serialises rewrites of segments.
     settle_gate: glommio::sync::Semaphore,
     placement_seed: u64,
@@ -70,6 +73,9 @@ pub struct Shard {
     renewals: RefCell<ExpiryQueue>,
     /// One of the two queues above has got something.
     expiry_filled: Signal,
+    /// Ticket of the last staged delete of a stream, and of the last one because of its expiry.
+    deleted_ticket: Cell<u64>,
+    expired_ticket: Cell<u64>,
     stopping: Cell<bool>,
     body_bytes_in_flight: Cell<u64>,
 }
@@ -120,11 +126,14 @@ impl Shard {
             mailboxes: parts.mailboxes,
             pending_chunks: PendingChunks::default(),
             bucket_gate: glommio::sync::Semaphore::new(1),
+            decisions: News::default(),
             settle_gate: glommio::sync::Semaphore::new(1),
             placement_seed: parts.placement_seed,
             expiry: RefCell::default(),
             renewals: RefCell::default(),
             expiry_filled: Signal::default(),
+            deleted_ticket: Cell::new(0),
+            expired_ticket: Cell::new(0),
             stopping: Cell::new(false),
             body_bytes_in_flight: Cell::new(0),
         })
@@ -134,16 +143,14 @@ impl Shard {
     /// background work.
     pub fn begin(self: &Rc<Self>, buckets: &[BucketRecord]) {
         {
-            let mut directory = self.buckets.borrow_mut();
+            let (table, mut directory) = (self.table.borrow(), self.buckets.borrow_mut());
             for record in buckets {
-                directory.add(record);
+                directory.add(record, Phase::Open);
             }
+            directory.fill(&table);
             let mut expiry = self.expiry.borrow_mut();
-            for (id, stream) in self.table.borrow().iter() {
-                if stream.bucket_generation != 0 {
-                    directory.enter(&stream.key, id);
-                }
-                if let Some(at_ms) = stream.lifetime.as_deref().and_then(expiry::deadline_ms) {
+            for (id, stream) in table.iter() {
+                if let Some(at_ms) = stream.lifetime.as_deref().and_then(expiry::earliest_deadline_ms) {
                     expiry.add(at_ms, id, |_| true);
                 }
             }
@@ -151,7 +158,7 @@ impl Shard {
         self.log.start(Rc::new(Publishing(Rc::downgrade(self))));
         glommio::spawn_local(self.readers.clone().wake_loop()).detach();
         glommio::spawn_local(self.readers.clone().deadline_loop(now_ms)).detach();
-        glommio::spawn_local(expiry_loop(self.clone())).detach();
+        glommio::spawn_local(expiry::expiry_loop(self.clone())).detach();
         self.log.spawn_background("settling", settle::run(self.clone()));
         // What was freed before a restart.
         self.log.suggest_settling();
@@ -203,7 +210,7 @@ impl Shard {
         let id = table.apply(&event, stamp, Target::ByLineage).expect("a create makes a stream");
         note_use(&mut table, id);
         if created.bucket_generation != 0 {
-            self.buckets.borrow_mut().enter(created.key, id);
+            self.buckets.borrow_mut().enter(&table, id);
         }
         let stream = table.get(id).expect("just made");
         if let Some(at_ms) = stream.lifetime.as_deref().and_then(expiry::deadline_ms) {
@@ -237,7 +244,7 @@ impl Shard {
         if !expired {
             return Found::Live(id);
         }
-        match self.delete(id) {
+        match self.expire(id) {
             Some(ticket) => Found::Going(ticket),
             None if self.refusal().is_none() => Found::Live(id),
             None => Found::Missing,
@@ -249,7 +256,9 @@ impl Shard {
         match self.room(DELETE_META_BYTES, 0, Class::Control) {
             Room::Now => {
                 let event = Event::StreamDeleted { lineage: id.lineage };
-                Some(self.stage(&event, Target::Known(id)).ticket)
+                let ticket = self.stage(&event, Target::Known(id)).ticket;
+                self.deleted_ticket.set(ticket);
+                Some(ticket)
             }
             Room::Later | Room::Refused(_) => None,
         }
@@ -278,42 +287,6 @@ impl Shard {
     fn record_use(&self, id: StreamId, used_ms: u64) {
         if self.room(DELETE_META_BYTES, 0, Class::Append) == Room::Now {
             self.stage(&Event::Renewed { lineage: id.lineage, used_ms }, Target::Known(id));
-        }
-    }
-
-    /// Records a use of a stream that has live readers; returns when to do so again (decision 24: expiry never comes early, and a
-    /// stream with a live reader is in use all the time).
-    pub fn renew_or_forget(&self, id: StreamId, now_ms: u64) -> Option<u64> {
-        {
-            let mut table = self.table.borrow_mut();
-            let stream = table.get_mut(id).filter(|stream| stream.deleted_ticket.is_none())?;
-            let is_used = stream.has_readers();
-            let lifetime = stream.lifetime.as_deref_mut()?;
-            if !is_used {
-                lifetime.renewal_queued = false;
-                return None;
-            }
-            lifetime.used_ms = lifetime.used_ms.max(now_ms);
-        }
-        self.record_use(id, now_ms);
-        let table = self.table.borrow();
-        let due_ms = expiry::renewal_due_ms(table.get(id)?.lifetime.as_deref()?)?;
-        Some(due_ms.max(now_ms + 1))
-    }
-
-    /// Deletes a stream if it has expired; else returns when to look again.
-    pub fn expire_or_postpone(&self, id: StreamId, now_ms: u64) -> Option<u64> {
-        const LOOK_AGAIN_MS: u64 = 1000;
-        let table = self.table.borrow();
-        let stream = table.get(id).filter(|stream| stream.deleted_ticket.is_none())?;
-        if !expiry::is_expired(stream, now_ms) {
-            let at_ms = expiry::deadline_ms(stream.lifetime.as_deref()?)?;
-            return Some(at_ms.max(now_ms + 1));
-        }
-        drop(table);
-        match self.delete(id) {
-            Some(_) => None,
-            None => Some(now_ms + LOOK_AGAIN_MS),
         }
     }
 
@@ -348,6 +321,7 @@ impl Shard {
     /// Starts the stop: live readers end, connections end after the request at hand.
     pub fn stop(&self) {
         self.stopping.set(true);
+        self.decisions.announce();
         self.readers.queue_all();
     }
 
@@ -379,13 +353,13 @@ impl Shard {
 
     fn published(&self, ticket: u64) {
         let mut gone = Vec::new();
-        let mut table = self.table.borrow_mut();
         let mut wake = Vec::new();
-        table.publish(ticket, |published| match published {
+        let (mut table, mut buckets) = (self.table.borrow_mut(), self.buckets.borrow_mut());
+        buckets.publish(&table, ticket);
+        table.publish(ticket, |table, published| match published {
             Published::Wake(stream) => wake.push(stream),
-            Published::Gone { readers, bucket_generation, key, .. } => {
-                gone.push((readers, bucket_generation, key))
-            }
+            Published::Leaves(stream) => buckets.leave(table, stream),
+            Published::Gone { readers, .. } => gone.push(readers),
         });
         for id in wake {
             if let Some(rare) = table.get(id).and_then(|stream| stream.rare.as_ref()) {
@@ -395,13 +369,8 @@ impl Shard {
         if table.take_freed() {
             self.log.suggest_settling();
         }
-        drop(table);
-        for (readers, bucket_generation, key) in gone {
-            self.readers.queue(&readers);
-            if bucket_generation != 0 {
-                self.buckets.borrow_mut().leave(&key);
-            }
-        }
+        drop((table, buckets));
+        gone.iter().for_each(|readers| self.readers.queue(readers));
     }
 }
 
@@ -456,39 +425,6 @@ impl Publisher for Publishing {
         if let Some(shard) = self.0.upgrade() {
             eprintln!("thalweg: shard {} takes no more writes until a restart: {why}", shard.index);
         }
-    }
-}
-
-/// Deletes streams whose time has come, and records that live readers use theirs, for as long as the shard runs. Ticks only
-/// while some stream can expire.
-async fn expiry_loop(shard: Rc<Shard>) {
-    const TICK: std::time::Duration = std::time::Duration::from_millis(50);
-    loop {
-        if shard.expiry.borrow().is_empty() && shard.renewals.borrow().is_empty() {
-            shard.expiry_filled.wait().await;
-        }
-        glommio::timer::Timer::new(TICK).await;
-        let now_ms = now_ms();
-        look_after(&shard, &shard.renewals, now_ms, Shard::renew_or_forget).await;
-        look_after(&shard, &shard.expiry, now_ms, Shard::expire_or_postpone).await;
-    }
-}
-
-/// Looks after each stream whose moment has come; `look` says when to look again, after `now_ms`.
-async fn look_after(
-    shard: &Shard,
-    queue: &RefCell<ExpiryQueue>,
-    now_ms: u64,
-    look: impl Fn(&Shard, StreamId, u64) -> Option<u64>,
-) {
-    loop {
-        let due = queue.borrow_mut().due(now_ms);
-        let Some(id) = due else { return };
-        if let Some(at_ms) = look(shard, id, now_ms) {
-            assert!(at_ms > now_ms, "{id:?} would be looked after without end");
-            queue.borrow_mut().add(at_ms, id, |id| shard.table.borrow().get(id).is_some());
-        }
-        glommio::yield_if_needed().await;
     }
 }
 

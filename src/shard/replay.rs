@@ -3,7 +3,7 @@
 //! A log may hold more than the shard's own: it may have been laid out for another number of shards, and several shards may
 //! list the same segments, each for a part of the placements. What is not the shard's is passed over here, and nowhere else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use super::lineage::Lineages;
@@ -22,6 +22,8 @@ pub struct Replay {
     table: Table,
     buckets: BTreeMap<Vec<u8>, u64>,
     last_ticket: u64,
+    /// Streams with a gap: settling has dropped a part of them, so they are deleted further on.
+    doomed: HashSet<u64>,
     problem: Option<String>,
 }
 
@@ -36,6 +38,7 @@ impl Replay {
             table: Table::default(),
             buckets: BTreeMap::new(),
             last_ticket: 0,
+            doomed: HashSet::new(),
             problem: None,
         }
     }
@@ -44,11 +47,14 @@ impl Replay {
     pub fn visit(&mut self, event: &Event<'_>, context: EventContext) {
         if context.lsn != self.last_ticket {
             // What a commit deletes is gone before the next may take its name.
-            self.table.publish(u64::MAX, |_| {});
+            self.table.publish(u64::MAX, |_, _| {});
             self.last_ticket = context.lsn;
         }
         if let Some(id) = event.issued_id() {
             self.observe(id);
+        }
+        if let Event::StreamDeleted { lineage } = event {
+            self.doomed.remove(lineage);
         }
         match event {
             Event::StreamCreated(created) => {
@@ -56,7 +62,7 @@ impl Replay {
                     return;
                 }
                 // A rewritten segment holds in one commit what was in many: the life of the name before may end in it.
-                self.table.publish(u64::MAX, |_| {});
+                self.table.publish(u64::MAX, |_, _| {});
             }
             Event::BucketCreated { bucket, .. } | Event::BucketDeleted { bucket, .. }
                 if !self.counts(placement(bucket, self.placement_seed), context) =>
@@ -66,10 +72,17 @@ impl Replay {
             Event::BucketCreated { bucket, generation } => {
                 self.buckets.insert(bucket.to_vec(), *generation);
             }
-            Event::BucketDeleted { bucket, .. } => {
+            // A later life of the bucket is not what ends.
+            Event::BucketDeleted { bucket, generation } if self.buckets.get(*bucket) == Some(generation) => {
                 self.buckets.remove(*bucket);
             }
             _ if !self.table.counts(event, context.hashes) => return,
+            _ if !self.table.goes_on(event) => {
+                let lineage = event.lineage().expect("only a stream goes on");
+                self.table.drop_lineage(lineage);
+                self.doomed.insert(lineage);
+                return;
+            }
             _ => {}
         }
         let stamp = Stamp { ticket: context.lsn, time_ms: context.time_ms };
@@ -81,6 +94,9 @@ impl Replay {
         if recovered.highest_lineage > 0 {
             // Also of streams whose traces settling has removed.
             self.observe(recovered.highest_lineage);
+        }
+        if let Some(lineage) = self.doomed.iter().min() {
+            return Err(format!("something is missing of stream {lineage}, which is not deleted"));
         }
         if let Some(problem) = self.problem {
             return Err(problem);

@@ -79,9 +79,10 @@ pub async fn settle_some(shard: &Rc<Shard>) -> Result<bool, SettleError> {
         }
         match shard.log.settle(&segments, &**shard).await {
             Ok(rewritten) => {
+                let mut turn = shard.log.turn();
                 for moved in &rewritten.moves {
                     shard.table.borrow_mut().relocate(moved);
-                    glommio::yield_if_needed().await;
+                    turn.give_way().await;
                 }
                 for moved in &rewritten.snapshots {
                     shard.table.borrow_mut().relocate_snapshot(moved);
@@ -101,13 +102,14 @@ async fn census(shard: &Shard) -> HashMap<u32, Usage> {
     let mut usage: HashMap<u32, Usage> = HashMap::new();
     let mut next = shard.table.borrow().next_from(0);
     let mut left = EXTENTS_PER_TURN;
+    let mut turn = shard.log.turn();
     while let Some(id) = next {
         let mut from = 0;
         loop {
             let done = count(shard, id, &mut from, &mut left, &mut usage);
             if left == 0 {
                 left = EXTENTS_PER_TURN;
-                glommio::yield_if_needed().await;
+                turn.give_way().await;
             }
             if done {
                 break;
@@ -199,7 +201,9 @@ impl Streams for Shard {
     }
 
     fn names(&self, lineage: u64, place: Place) -> bool {
-        let lies_there = |other: Place| (other.segment, other.position) == (place.segment, place.position);
+        let file = |segment| self.log.same_file(segment);
+        let lies_there =
+            |other: Place| other.position == place.position && file(other.segment) == file(place.segment);
         let named = |stream: &Stream| {
             let views = stream.snapshot();
             let snapshots = views.staged.into_iter().chain(views.durable);

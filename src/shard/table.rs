@@ -68,16 +68,14 @@ pub enum Target {
 pub enum Published {
     /// Readers of this stream have something to see.
     Wake(StreamId),
+    /// The stream goes; it is still in the table, for the last time.
+    Leaves(StreamId),
     /// The stream is gone; its readers end.
     Gone {
         /// Which stream it was.
         stream: StreamId,
         /// The readers that were attached.
         readers: Vec<u32>,
-        /// Bucket generation and key, for the bucket's own index.
-        bucket_generation: u64,
-        /// Its key.
-        key: Box<[u8]>,
     },
 }
 
@@ -132,6 +130,12 @@ impl Table {
         self.streams.try_get_mut(id.slot).filter(|stream| stream.lineage == id.lineage)
     }
 
+    /// The stream at a slot. Panics if there is none: only for slots that are known to be taken.
+    pub fn at(&self, slot: u32) -> (StreamId, &Stream) {
+        let stream = self.streams.get(slot);
+        (StreamId { slot, lineage: stream.lineage }, stream)
+    }
+
     /// All streams.
     pub fn iter(&self) -> impl Iterator<Item = (StreamId, &Stream)> {
         self.streams.iter().map(|(slot, stream)| (StreamId { slot, lineage: stream.lineage }, stream))
@@ -144,6 +148,9 @@ impl Table {
             Event::StreamCreated(created) => Some(self.create(created, stamp)),
             Event::Appended(appended) => {
                 let id = self.target(target, appended.lineage)?;
+                if let (Target::ByLineage, Some(claim)) = (target, &appended.producer) {
+                    Self::expect_seq(self.streams.get_mut(id.slot), claim.id, claim.epoch, claim.seq);
+                }
                 self.append(id, appended, stamp);
                 Some(id)
             }
@@ -187,7 +194,9 @@ impl Table {
             }
             Event::ProducerRuns(runs) => {
                 let id = self.target(target, runs.lineage)?;
-                self.streams.get_mut(id.slot).producers.record_runs(runs);
+                let stream = self.streams.get_mut(id.slot);
+                Self::expect_seq(stream, runs.id, runs.epoch, runs.first_seq);
+                stream.producers.record_runs(runs);
                 Some(id)
             }
             Event::Renewed { lineage, used_ms } => {
@@ -241,6 +250,38 @@ impl Table {
         (slot..end).find_map(|slot| {
             self.streams.try_get(slot).map(|stream| StreamId { slot, lineage: stream.lineage })
         })
+    }
+
+    /// Whether an event goes on where the stream that it concerns ends. At replay it may not, if the stream is deleted further on:
+    /// settling has dropped some of it then.
+    pub fn goes_on(&self, event: &Event<'_>) -> bool {
+        let Some(id) = event.lineage().and_then(|lineage| self.find_lineage(lineage)) else { return true };
+        let end = self.streams.get(id.slot).staged.bytes;
+        match event {
+            Event::Appended(appended) => appended.start == end,
+            Event::Skipped { start, .. } => *start == end,
+            Event::Retained { offset, .. } => *offset <= end,
+            _ => true,
+        }
+    }
+
+    /// Takes a stream out at once: at replay, when it is known to be deleted further on.
+    pub fn drop_lineage(&mut self, lineage: u64) {
+        self.publish(u64::MAX, |_| {});
+        if let Some(id) = self.find_lineage(lineage) {
+            self.remove(id);
+        }
+    }
+
+    /// Prepares a replayed stream for a producer's append `seq`. A gap in the sequence numbers of an epoch means that a newer epoch
+    /// comes further on: settling has dropped some of the older one.
+    fn expect_seq(stream: &mut Stream, id: &[u8], epoch: u64, seq: u64) {
+        if let Some(state) = stream.producers.state(id)
+            && state.epoch == epoch
+            && state.last_seq + 1 != seq
+        {
+            stream.producers.forget(id);
+        }
     }
 
     /// Whether an event about a stream of the table counts, in a segment that counts for these placement hashes only.
@@ -391,13 +432,15 @@ impl Table {
     }
 
     /// Moves the durable view over everything up to `ticket`; tells `each` whose readers have something to see.
-    pub fn publish(&mut self, ticket: u64, mut each: impl FnMut(Published)) {
+    pub fn publish(&mut self, ticket: u64, mut each: impl FnMut(&Self, Published)) {
         while self.effects.front().is_some_and(|effect| effect.ticket <= ticket) {
             let effect = self.effects.pop_front().expect("looked at above");
             let id = effect.stream;
             let Some(stream) = self.get_mut(id) else { continue };
             if stream.deleted_ticket.is_some_and(|deleted| deleted <= effect.ticket) {
-                each(self.remove(id));
+                each(self, Published::Leaves(id));
+                let gone = self.remove(id);
+                each(self, gone);
                 continue;
             }
             match effect.change {
@@ -420,7 +463,7 @@ impl Table {
                 Change::First(first) => self.forget(id, first),
             }
             if self.get(id).is_some_and(Stream::has_readers) {
-                each(Published::Wake(id));
+                each(self, Published::Wake(id));
             }
         }
     }
@@ -444,12 +487,12 @@ impl Table {
         self.records -= stream.staged.records - stream.first().records;
         self.freed = true;
         let readers = stream.rare.take().map(|rare| rare.readers).unwrap_or_default();
-        Published::Gone { stream: id, readers, bucket_generation: stream.bucket_generation, key: stream.key }
+        Published::Gone { stream: id, readers }
     }
 
     /// Ends recovery: everything that was replayed is durable.
     pub fn recovered(&mut self) {
-        self.publish(u64::MAX, |_| {});
+        self.publish(u64::MAX, |_, _| {});
         for (_, stream) in self.streams.iter_mut() {
             if let Some(lifetime) = &mut stream.lifetime {
                 lifetime.used_ms = lifetime.recorded_ms;

@@ -20,7 +20,7 @@ use super::scan::RawEntry;
 use super::varint;
 
 /// Bytes after which a page is closed. A longer record has a page of its own length.
-pub const PAGE_BYTES: usize = 256 * 1024;
+pub const PAGE_BYTES: usize = 64 * 1024;
 /// Tag of a record that begins a commit; other tags are kinds of entries.
 const TAG_COMMIT: u8 = 0;
 /// Bit of a tag: the append goes on where the one before it in this page ended, and its stem is left out.

@@ -22,7 +22,7 @@ use futures_lite::future::or;
 use glommio::timer::Timer;
 
 use crate::limits::{COMMIT_BYTES_MAX, COMMITS_PER_SEGMENT_MIN};
-use crate::signal::Signal;
+use crate::signal::{News, Signal};
 use crate::storage::appender::{Appender, Plan};
 use crate::storage::cache::{Cache, CachedBytes};
 use crate::storage::codec::meta_bytes_max;
@@ -35,8 +35,9 @@ use crate::storage::reader;
 use crate::storage::recovery;
 use crate::storage::roll::{self, Roller};
 use crate::storage::segment_table::{Segment, SegmentTable};
+use crate::storage::settle::turn::Turn;
 use crate::storage::settle::{self, Rewritten, SealedSegment, SettleError, Streams};
-use crate::storage::waiters::{RoomWaiters, TicketWaiters};
+use crate::storage::waiters::TicketWaiters;
 
 pub use crate::storage::reader::{Held, Piece, ReadError};
 pub use crate::storage::recovered::{OpenError, Recovered, Retired, TornTail};
@@ -144,7 +145,8 @@ pub(super) struct Inner {
     pub(super) stopping: Cell<bool>,
     pub(super) publisher: RefCell<Option<Rc<dyn Publisher>>>,
     pub(super) tickets: RefCell<TicketWaiters>,
-    pub(super) room: RoomWaiters,
+    /// There may be room in a commit again.
+    pub(super) room: News,
     /// Wakes the commit loop.
     pub(super) work: Signal,
     /// Wakes the task that marks an idle log.
@@ -367,7 +369,7 @@ impl Log {
 
     /// Waits until it is worth asking [`Log::room`] again.
     pub fn wait_room(&self) -> WaitRoom {
-        let announced = self.inner.room.announced.get();
+        let announced = self.inner.room.announced();
         WaitRoom { inner: Rc::clone(&self.inner), announced }
     }
 
@@ -411,6 +413,11 @@ impl Log {
         settle::sweep(&self.inner).await
     }
 
+    /// The index that stands for all indexes of the file that has this one.
+    pub fn same_file(&self, segment: u32) -> u32 {
+        self.inner.table.borrow().same_file(segment)
+    }
+
     /// Waits until there may be something to settle, or the log ends. One task at a time.
     pub async fn wait_to_settle(&self) {
         self.inner.to_settle.wait().await;
@@ -419,6 +426,11 @@ impl Log {
     /// There may be something to settle.
     pub fn suggest_settling(&self) {
         self.inner.to_settle.notify();
+    }
+
+    /// For a task of low priority that gives way after each slice of work.
+    pub fn turn(&self) -> Turn<'_> {
+        Turn::new(&self.inner)
     }
 
     /// Waits for some time, or until the log ends. For the task that settles.
@@ -434,7 +446,7 @@ impl Log {
     /// Starts work that ends when [`Log::is_ending`] says so, as a detached task of low priority; [`Log::stop`] waits for it.
     pub fn spawn_background(&self, name: &'static str, task: impl Future<Output = ()> + 'static) {
         let queue = glommio::executor().create_task_queue(
-            glommio::Shares::Static(50),
+            glommio::Shares::Static(250),
             glommio::Latency::NotImportant,
             name,
         );
@@ -473,11 +485,7 @@ impl Future for WaitRoom {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if self.inner.room.announced.get() != self.announced {
-            return Poll::Ready(());
-        }
-        self.inner.room.register(context);
-        Poll::Pending
+        self.inner.room.poll_after(self.announced, context)
     }
 }
 

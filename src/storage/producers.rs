@@ -109,6 +109,15 @@ impl Producers {
         self.record_run(id, epoch, run);
     }
 
+    /// Forgets a producer.
+    pub fn forget(&mut self, id: &[u8]) {
+        if let Some(known) = &mut self.0
+            && let Ok(entry) = known.entries.find_entry(xxh3_64(id), |entry| *entry.id == *id)
+        {
+            entry.remove();
+        }
+    }
+
     /// Records appends as settling wrote them down: `record` for each of them.
     ///
     /// # Panics

@@ -11,7 +11,7 @@ use std::io;
 use std::rc::Rc;
 
 use crate::limits::{BLOCK_BYTES, READ_BYTES_MAX};
-use crate::signal::Signal;
+use crate::signal::{News, Signal};
 use crate::storage::appender::{Active, Appender, Resume};
 use crate::storage::buffer::Pool;
 use crate::storage::cache::Cache;
@@ -29,7 +29,7 @@ use crate::storage::roll::{self, ReadySegment, Roller, SealJob};
 use crate::storage::scan::{StopReason, find_commit, parse_commit};
 use crate::storage::segment_list::{Listed, SegmentList, first_lsns_behind};
 use crate::storage::segment_table::{Segment, SegmentTable};
-use crate::storage::waiters::{RoomWaiters, TicketWaiters};
+use crate::storage::waiters::TicketWaiters;
 
 mod retire;
 
@@ -81,7 +81,7 @@ pub(super) async fn open(
         stopping: Cell::new(false),
         publisher: RefCell::new(None),
         tickets: RefCell::new(tickets),
-        room: RoomWaiters::default(),
+        room: News::default(),
         work: Signal::default(),
         idle: Signal::default(),
         running: Cell::new(0),

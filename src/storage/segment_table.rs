@@ -82,6 +82,13 @@ impl SegmentTable {
         self.iter().rev().find(|(_, segment)| is_it(segment)).map(|(index, _)| index)
     }
 
+    /// The index that stands for all indexes of the same file: a file that is listed several times has several.
+    pub(super) fn same_file(&self, index: u32) -> u32 {
+        let Some(Some(segment)) = self.segments.get(index as usize) else { return index };
+        let Listed { log_id, number, .. } = segment.listed;
+        self.index_of(log_id, number).unwrap_or(index)
+    }
+
     /// Number of segments.
     pub(super) fn len(&self) -> usize {
         self.segments.len()

@@ -23,10 +23,10 @@ mod emit;
 mod gather;
 mod output;
 mod pages;
+pub mod turn;
 
 use std::io;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
 use crate::limits::{SETTLE_WINDOW_BYTES, SETTLE_WINDOW_ENTRIES};
 use crate::storage::codec::DecodeScratch;
@@ -42,9 +42,10 @@ use emit::emit;
 use gather::Run;
 use output::Output;
 use pages::Pages;
+use turn::Turn;
 
-/// How much of the time is left to others while the log is in use: so many times as long as a window took.
-const PAUSE: u32 = 1;
+/// Pieces that are read at a time: verifying them takes a few hundred microseconds.
+const PIECES_PER_READ: usize = 1024;
 
 /// What the owner of the streams knows of them, all of it durable.
 pub trait Streams {
@@ -69,8 +70,10 @@ pub trait Streams {
 pub struct SealedSegment {
     /// Its index: what `Place::segment` says.
     pub index: u32,
-    /// Id of the log whose sequence numbers it has, and whose streams it counts for: only segments that agree in both, and lie
-    /// side by side, can be rewritten together.
+    /// Its place in the list: only neighbours can be rewritten together.
+    pub place: usize,
+    /// Id of the log whose sequence numbers it has, and whose streams it counts for: only segments that agree in both can be
+    /// rewritten together.
     pub kin: (u64, HashRange),
     /// Bytes of its file.
     pub file_bytes: u64,
@@ -155,10 +158,14 @@ pub(super) fn sealed(inner: &Inner) -> Vec<SealedSegment> {
     let (table, list) = (inner.table.borrow(), inner.roller.list());
     let opened = |listed: &Listed| table.iter().find(|(_, segment)| segment.listed == *listed);
     let mut sealed = Vec::with_capacity(list.segments.len());
-    for (index, segment) in list.segments.iter().filter_map(opened) {
-        if segment.trailer.get().is_some() {
+    for (place, listed) in list.segments.iter().enumerate() {
+        let Some((index, segment)) = opened(listed) else { continue };
+        let Some(trailer) = segment.trailer.get() else { continue };
+        // One that was begun and got no commit has nothing to rewrite, and no sequence number to stand for.
+        if segment.header.settled.is_some() || trailer.last_lsn >= segment.header.first_lsn {
             sealed.push(SealedSegment {
                 index,
+                place,
                 kin: (segment.header.origin_log_id(), segment.listed.hashes),
                 file_bytes: segment.header.segment_bytes,
                 settled_bytes: segment.header.settled.map(|settled| settled.payload_bytes),
@@ -208,36 +215,40 @@ async fn fill(
     output: &mut Output<'_>,
     rewritten: &mut Rewritten,
 ) -> Result<(), SettleError> {
-    let mut run = Run::new(is_first, streams);
+    let same_file = |index: u32| inner.table.borrow().same_file(index);
+    let mut run = Run::new(is_first, streams, &same_file);
+    let mut turn = Turn::new(inner);
     let mut scratch = DecodeScratch::default();
     for (index, segment) in inputs {
         let mut pages = Pages::new(inner, *index, segment);
         while pages.next(&mut scratch, &mut |entry, context| run.note(*index, entry, context)).await? {
             while run.gather_some() {
-                glommio::executor().yield_if_needed().await;
+                turn.give_way().await;
                 if run.window_bytes() >= SETTLE_WINDOW_BYTES || run.window_entries() >= SETTLE_WINDOW_ENTRIES
                 {
-                    write_window(inner, &mut run, output, rewritten).await?;
+                    write_window(inner, &mut turn, &mut run, output, rewritten).await?;
                 }
             }
         }
     }
-    write_window(inner, &mut run, output, rewritten).await?;
+    write_window(inner, &mut turn, &mut run, output, rewritten).await?;
     if run.has_chunk_named_later() { Err(SettleError::NamedLater) } else { Ok(()) }
 }
 
 async fn write_window(
     inner: &Inner,
+    turn: &mut Turn<'_>,
     run: &mut Run<'_>,
     output: &mut Output<'_>,
     rewritten: &mut Rewritten,
 ) -> Result<(), SettleError> {
-    let started = Instant::now();
-    let durable = inner.durable.get();
     let window = run.take_window();
-    let held = inner.hold(window.pieces);
     let mut bytes = Vec::with_capacity(window.payload_bytes as usize);
-    crate::storage::reader::read(inner, &held, &mut bytes).await?;
+    for pieces in window.pieces.chunks(PIECES_PER_READ) {
+        let held = inner.hold(pieces.to_vec());
+        crate::storage::reader::read(inner, &held, &mut bytes).await?;
+        turn.give_way().await;
+    }
     for event in &window.buckets {
         output.push_bucket(event).await?;
     }
@@ -246,12 +257,7 @@ async fn write_window(
             return Err(SettleError::Ending);
         }
         emit(inner, output, *lineage, group, &window.lengths, &bytes, rewritten).await?;
-        glommio::executor().yield_if_needed().await;
-    }
-    if inner.durable.get() > durable {
-        // Others are at work: most of the time is theirs.
-        let pause = started.elapsed().min(Duration::from_secs(1)) * PAUSE;
-        inner.pause(pause).await;
+        turn.give_way().await;
     }
     Ok(())
 }
@@ -284,24 +290,32 @@ async fn replace(
     Ok(())
 }
 
-/// Forgets segments that no stream needs any more.
+/// Forgets segments that no stream needs any more. A file that is listed once more, for other streams, stays: some of these may
+/// know it by the index of this listing.
 pub(super) fn discard(inner: &Inner, indexes: &[u32]) {
-    let mut table = inner.table.borrow_mut();
-    inner.discarded.borrow_mut().extend(indexes.iter().map(|index| table.remove(*index)));
+    let (mut table, list) = (inner.table.borrow_mut(), inner.roller.list());
+    for index in indexes {
+        let name = table.get(*index).listed.name.clone();
+        if !list.segments.iter().any(|listed| listed.name == name) {
+            let all: Vec<u32> = table
+                .iter()
+                .filter(|(_, segment)| segment.listed.name == name)
+                .map(|(index, _)| index)
+                .collect();
+            inner.discarded.borrow_mut().extend(all.into_iter().map(|index| table.remove(index)));
+        }
+    }
 }
 
-/// Removes the files of discarded segments that nobody reads any more; whether some are left. A file that is listed several
-/// times stays until the last time.
+/// Removes the files of discarded segments that nobody reads any more; whether some are left.
 pub(super) async fn sweep(inner: &Inner) -> bool {
     let all = std::mem::take(&mut *inner.discarded.borrow_mut());
     for segment in all {
         match Rc::try_unwrap(segment) {
             Ok(Segment { listed, file, .. }) => {
                 file.close().await;
-                if !inner.roller.list().segments.iter().any(|other| other.name == listed.name) {
-                    // What cannot be removed now is garbage, which the next start removes.
-                    let _ = inner.store.remove(&listed.name).await;
-                }
+                // What cannot be removed now is garbage, which the next start removes.
+                let _ = inner.store.remove(&listed.name).await;
             }
             Err(read) => inner.discarded.borrow_mut().push(read),
         }

@@ -1,6 +1,5 @@
-//! Waiting on one thread: the writers that wait for their commit, or for room in one.
+//! Waiting on one thread: the writers that wait for their commit.
 
-use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::task::{Context, Waker};
 
@@ -63,32 +62,5 @@ impl TicketWaiters {
     /// Everyone, for the end of the log. The lists stay, since a woken task may still look at its slot.
     pub(super) fn everyone(&self) -> Vec<Waker> {
         self.lists.iter().flatten().cloned().collect()
-    }
-}
-
-/// Tasks that wait for room.
-#[derive(Default)]
-pub(super) struct RoomWaiters {
-    /// Counts how often room was announced.
-    pub(super) announced: Cell<u64>,
-    wakers: RefCell<Vec<Waker>>,
-}
-
-impl RoomWaiters {
-    /// Registers a task; it may be woken more often than needed.
-    pub(super) fn register(&self, context: &Context<'_>) {
-        let mut wakers = self.wakers.borrow_mut();
-        if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {
-            wakers.push(context.waker().clone());
-        }
-    }
-
-    /// There may be room now.
-    pub(super) fn announce(&self) {
-        self.announced.set(self.announced.get() + 1);
-        let woken = std::mem::take(&mut *self.wakers.borrow_mut());
-        for waker in woken {
-            waker.wake();
-        }
     }
 }

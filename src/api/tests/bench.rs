@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_channel::Receiver;
 use futures_lite::future::{or, poll_once};
 use glommio::timer::Timer;
 use glommio::{LocalExecutorBuilder, Placement};
@@ -15,7 +16,7 @@ use crate::http::head;
 use crate::http::service::{Fill, Service, Source, Step, Wait};
 use crate::limits;
 use crate::shard::lineage::{Ledger, Lineages};
-use crate::shard::mail::Mailboxes;
+use crate::shard::mail::{BucketRecord, Mail, Mailboxes};
 use crate::shard::replay::Replay;
 use crate::shard::table::StreamId;
 use crate::shard::{Parts, Shard};
@@ -154,6 +155,7 @@ impl Started<'_> {
                     assert!(self.out.is_empty(), "a request that waits has no answer yet");
                     match wait {
                         Wait::Room => api.wait_room().await,
+                        Wait::Decision => api.wait_decision().await,
                         Wait::Durable(ticket) => drop(api.wait_durable(ticket).await),
                     }
                     self.step = Some(self.bench.call(&self.request, &mut self.out));
@@ -211,6 +213,40 @@ impl Live {
     }
 }
 
+/// What shards share.
+struct Seats {
+    lineages: Arc<Lineages>,
+    mailboxes: Mailboxes,
+    inboxes: Vec<Receiver<Mail>>,
+}
+
+impl Seats {
+    /// Log id of the first.
+    const LOG_ID: u64 = 7;
+
+    fn new(shards: usize) -> Seats {
+        let log_ids: Vec<u64> = (Seats::LOG_ID..).take(shards).collect();
+        let mut ledger = Ledger::default();
+        for log_id in &log_ids {
+            ledger.grant(*log_id).expect("few ids are used");
+        }
+        let (senders, inboxes) = (0..shards).map(|_| async_channel::unbounded()).unzip();
+        let lineages = Arc::new(Lineages::new(&log_ids, &ledger, |_| {}));
+        Seats { lineages, mailboxes: Mailboxes(senders), inboxes }
+    }
+}
+
+/// Serves a shard's mail from now on.
+pub fn deliver(bench: &Bench, inbox: &Receiver<Mail>) {
+    let (api, inbox) = (bench.api.clone(), inbox.clone());
+    glommio::spawn_local(async move {
+        while let Ok(Mail::Bucket(mail)) = inbox.recv().await {
+            api.bucket_mail(mail);
+        }
+    })
+    .detach();
+}
+
 /// See the module. It has the bucket `test`.
 pub struct Bench {
     pub api: Api,
@@ -227,34 +263,58 @@ impl Bench {
 
     /// The shard that a device holds.
     pub async fn over(store: SimulatedStore, config: Config) -> Bench {
+        let seats = Seats::new(1);
+        let (bench, buckets) = Bench::recovered(&seats, 0, store, config).await;
+        bench.api.shard.begin(&buckets);
+        bench
+    }
+
+    /// Two shards over what two devices hold, and what came to the mailbox of each; deliver it with [`deliver`].
+    pub async fn two(stores: [SimulatedStore; 2], config: Config) -> ([Bench; 2], [Receiver<Mail>; 2]) {
+        let seats = Seats::new(2);
+        let [first, second] = stores;
+        let (first, mut buckets) = Bench::recovered(&seats, 0, first, config.clone()).await;
+        let (second, more) = Bench::recovered(&seats, 1, second, config).await;
+        buckets.extend(more);
+        let benches = [first, second];
+        benches.iter().for_each(|bench| bench.api.shard.begin(&buckets));
+        (benches, [seats.inboxes[0].clone(), seats.inboxes[1].clone()])
+    }
+
+    /// A shard that has not begun, and the buckets in its log.
+    async fn recovered(
+        seats: &Seats,
+        index: usize,
+        store: SimulatedStore,
+        config: Config,
+    ) -> (Bench, Vec<BucketRecord>) {
         let options = LogOptions {
-            log_id: 7,
+            log_id: Seats::LOG_ID + index as u64,
             sync: Sync::Always,
             commit_delay_us: config.commit_delay_us,
             segment_bytes: config.segment_bytes,
             cache_bytes: config.cache_bytes as usize,
         };
-        let mut ledger = Ledger::default();
-        ledger.grant(7).expect("few ids are used");
-        let lineages = Arc::new(Lineages::new(&[7], &ledger, |_| {}));
-        let mut replay = Replay::new(0, 1, 1, lineages.clone());
+        let lineages = seats.lineages.clone();
+        let mut replay = Replay::new(index, seats.inboxes.len(), 1, lineages.clone());
         let mut visit = |event: &Event<'_>, context| replay.visit(event, context);
         let opened = Log::open(Rc::new(store.clone()), options, &mut visit).await;
         let (log, recovered) = opened.expect("the log opens");
         let (table, buckets) = replay.finish(&recovered).expect("the events make sense");
-        lineages.recovered();
+        if index + 1 == seats.inboxes.len() {
+            lineages.recovered();
+        }
         let shard = Shard::new(Parts {
-            index: 0,
-            shards: 1,
+            index,
+            shards: seats.inboxes.len(),
             config: Arc::new(config),
             log,
             table,
             lineages,
-            mailboxes: Mailboxes(vec![async_channel::unbounded().0]),
+            mailboxes: seats.mailboxes.clone(),
             placement_seed: 1,
         });
-        shard.begin(&buckets);
-        Bench { api: Api::new(shard), store }
+        (Bench { api: Api::new(shard), store }, buckets)
     }
 
     /// The same after the process died now.

@@ -50,7 +50,9 @@ pub fn plan(
 ) -> Vec<u32> {
     let used = |segment: &SealedSegment| usage.get(&segment.index).copied().unwrap_or_default();
     let is_free = |segment: &SealedSegment| pending.is_none_or(|pending| segment.index < pending);
-    for group in sealed.chunk_by(|one, other| one.kin == other.kin) {
+    let neighbours =
+        |one: &SealedSegment, other: &SealedSegment| one.kin == other.kin && one.place + 1 == other.place;
+    for group in sealed.chunk_by(neighbours) {
         let group = &group[..group.iter().take_while(|segment| is_free(segment)).count()];
         let mut from = 0;
         while from < group.len() {
@@ -106,7 +108,13 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn segment(index: u32, settled_bytes: Option<u64>) -> SealedSegment {
-        SealedSegment { index, kin: (7, HashRange::ALL), file_bytes: 256 * MIB, settled_bytes }
+        SealedSegment {
+            index,
+            place: index as usize,
+            kin: (7, HashRange::ALL),
+            file_bytes: 256 * MIB,
+            settled_bytes,
+        }
     }
 
     fn choose(segments: &[(Option<u64>, u64, u64)], pending: Option<u32>, extra: usize) -> Vec<u32> {
@@ -161,5 +169,8 @@ mod tests {
         assert_eq!(plan(&sealed, &used, None, 256 * MIB, 0), [0]);
         sealed[1].kin.0 = 7;
         assert_eq!(plan(&sealed, &used, None, 256 * MIB, 0), [0, 1, 2]);
+        // Something that is not sealed lies between.
+        sealed[2].place = 9;
+        assert_eq!(plan(&sealed, &used, None, 256 * MIB, 0), [0, 1]);
     }
 }

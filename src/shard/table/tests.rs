@@ -60,7 +60,7 @@ fn delete(table: &mut Table, id: StreamId, ticket: u64) {
 
 fn publish(table: &mut Table, ticket: u64) -> Vec<Published> {
     let mut published = Vec::new();
-    table.publish(ticket, |each| published.push(each));
+    table.publish(ticket, |_, each| published.push(each));
     published
 }
 
@@ -189,13 +189,8 @@ fn a_delete_keeps_the_name_until_it_is_durable() {
     assert_eq!(table.get(id).and_then(|stream| stream.deleted_ticket), Some(2));
     assert_eq!(publish(&mut table, 1), [Published::Wake(id)]);
     assert_eq!(table.find(hash("b/s"), b"b/s"), Some(id));
-    let gone = Published::Gone {
-        stream: id,
-        readers: vec![3, 4],
-        bucket_generation: 1,
-        key: b"b/s".as_slice().into(),
-    };
-    assert_eq!(publish(&mut table, 2), [gone], "once, although two effects of the commit concern it");
+    let gone = [Published::Leaves(id), Published::Gone { stream: id, readers: vec![3, 4] }];
+    assert_eq!(publish(&mut table, 2), gone, "once, although two effects of the commit concern it");
     assert_eq!((table.find(hash("b/s"), b"b/s"), table.len(), table.records()), (None, 0, 0));
     // The next life takes the same slot, and is not taken for the one before.
     let next = create(&mut table, 8, "b/s", 3);
@@ -465,7 +460,7 @@ proptest! {
                 Op::Publish(behind) => {
                     // The open commit is not published.
                     published = published.max((ticket - 1).saturating_sub(*behind));
-                    table.publish(published, |each| if let Published::Gone { stream, .. } = each {
+                    table.publish(published, |_, each| if let Published::Gone { stream, .. } = each {
                         gone.push(stream.lineage);
                     });
                     check(&table, &facts, published);
@@ -494,7 +489,7 @@ proptest! {
             facts.push((ticket, fact));
             check(&table, &facts, published);
         }
-        table.publish(u64::MAX, |each| if let Published::Gone { stream, .. } = each {
+        table.publish(u64::MAX, |_, each| if let Published::Gone { stream, .. } = each {
             gone.push(stream.lineage);
         });
         check(&table, &facts, u64::MAX);
@@ -505,7 +500,7 @@ proptest! {
         let mut last = 0;
         for (index, (ticket, fact)) in facts.iter().enumerate() {
             if *ticket != last {
-                replayed.publish(u64::MAX, |_| {});
+                replayed.publish(u64::MAX, |_, _| {});
                 last = *ticket;
             }
             let (Fact::Created { name, .. } | Fact::Appended { name, .. } | Fact::Deleted { name }) = fact;

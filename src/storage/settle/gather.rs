@@ -223,6 +223,8 @@ pub(super) struct Window {
 /// The state of a rewrite while its inputs are walked.
 pub(super) struct Run<'a> {
     streams: &'a dyn Streams,
+    /// The index that stands for all indexes of the same file.
+    same_file: &'a dyn Fn(u32) -> u32,
     /// Whether nothing is listed before the inputs.
     is_first: bool,
     noted: VecDeque<Noted>,
@@ -231,15 +233,20 @@ pub(super) struct Run<'a> {
     ended: HashSet<u64>,
     /// Buckets that began in the run and exist no more.
     ended_buckets: HashSet<u64>,
-    /// Chunks that no entry of the run has named so far.
+    /// Chunks that no entry of the run has named so far, by file and position.
     chunks: HashMap<(u32, u32), u64>,
 }
 
 impl<'a> Run<'a> {
     /// The start of a run.
-    pub(super) fn new(is_first: bool, streams: &'a dyn Streams) -> Run<'a> {
+    pub(super) fn new(
+        is_first: bool,
+        streams: &'a dyn Streams,
+        same_file: &'a dyn Fn(u32) -> u32,
+    ) -> Run<'a> {
         Run {
             streams,
+            same_file,
             is_first,
             noted: VecDeque::new(),
             window: Window::default(),
@@ -321,7 +328,7 @@ impl<'a> Run<'a> {
             What::Bucket(event) => self.bucket(event, hashes),
             What::Chunk { lineage, place } => {
                 if self.first_of(lineage, hashes).is_some() {
-                    self.chunks.insert((place.segment, place.position), lineage);
+                    self.chunks.insert(((self.same_file)(place.segment), place.position), lineage);
                 }
             }
             What::Renewed { lineage, used_ms } => {
@@ -491,7 +498,7 @@ impl<'a> Run<'a> {
     /// An entry has named these chunks.
     fn named(&mut self, parts: &[Part]) {
         for Part { place, .. } in parts {
-            self.chunks.remove(&(place.segment, place.position));
+            self.chunks.remove(&((self.same_file)(place.segment), place.position));
         }
     }
 

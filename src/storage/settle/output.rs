@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::SettleError;
 use super::gather::BucketEvent;
+use super::turn::Turn;
 use crate::limits::{BLOCK_BYTES, COMMIT_BYTES_MAX, SEGMENT_BYTES_MAX, SETTLED_COMMIT_BYTES};
 use crate::storage::appender::{new_nonce, now_ms};
 use crate::storage::buffer::AlignedBuffer;
@@ -52,6 +53,7 @@ pub(super) struct Output<'a> {
     next_lsn: u64,
     position: u64,
     payload_bytes: u64,
+    turn: Turn<'a>,
 }
 
 impl<'a> Output<'a> {
@@ -91,6 +93,7 @@ impl<'a> Output<'a> {
             next_lsn: header.first_lsn,
             position: u64::from(FIRST_COMMIT_POSITION),
             payload_bytes: 0,
+            turn: Turn::new(inner),
         })
     }
 
@@ -168,6 +171,7 @@ impl<'a> Output<'a> {
         let written = write_all(&*self.file, &buffer, bytes, self.position).await;
         written.map_err(|source| self.problem("writing it", source))?;
         self.buffer = Rc::try_unwrap(buffer).ok().expect("nobody keeps the buffer of a completed write");
+        self.turn.give_way().await;
         self.position += bytes as u64;
         assert_eq!(
             u64::from(self.footer.commit_position()),

@@ -67,7 +67,6 @@ impl<'a> Pages<'a> {
         let read = reader.page(&bytes[..page_bytes], &index_of, scratch, &mut within);
         read.map_err(|problem| self.problem(problem))?;
         self.position += page_bytes as u64;
-        glommio::executor().yield_if_needed().await;
         Ok(true)
     }
 

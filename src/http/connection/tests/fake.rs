@@ -212,6 +212,10 @@ impl Service for Handle {
         .await;
     }
 
+    async fn wait_decision(&self) {
+        unreachable!("nothing is decided elsewhere")
+    }
+
     fn take_body_budget(&self, bytes: u64, out: &mut Vec<u8>) -> bool {
         let left = self.0.budget_bytes.get().checked_sub(bytes);
         match left {
