@@ -267,7 +267,7 @@ impl Table {
 
     /// Takes a stream out at once: at replay, when it is known to be deleted further on.
     pub fn drop_lineage(&mut self, lineage: u64) {
-        self.publish(u64::MAX, |_| {});
+        self.publish(u64::MAX, |_, _| {});
         if let Some(id) = self.find_lineage(lineage) {
             self.remove(id);
         }
