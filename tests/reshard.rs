@@ -331,8 +331,12 @@ fn last_segments(dir: &DataDir) -> Vec<PathBuf> {
     let last = |shard: PathBuf| {
         let names = names(&shard).into_iter().rev().map(|name| shard.join(name));
         let mut segments = names.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
-        let begun = |path: &PathBuf| std::fs::read(path).expect("a segment can be read")[..8] == *b"THALSEG1";
-        segments.find(begun).expect("each shard has written something")
+        // What settling wrote ends with its last byte, whatever its number.
+        let in_use = |path: &PathBuf| {
+            let bytes = std::fs::read(path).expect("a segment can be read");
+            bytes[..8] == *b"THALSEG1" && bytes[72..80] == [0; 8]
+        };
+        segments.find(in_use).expect("each shard has written something")
     };
     shards.map(last).collect()
 }

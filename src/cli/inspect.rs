@@ -79,12 +79,7 @@ fn inspect(options: &Options, out: &mut dyn Write) -> Result<(), Failure> {
         if options.json { write_json(out, row) } else { write_text(out, row) }
     };
     let mut walk = Walk::new(&mut sink);
-    match &target {
-        Target::DataDir(_, logs) => logs.iter().try_for_each(|log| walk.log(log)),
-        Target::Log(log) => walk.log(log),
-        Target::Segment(path) => walk.lone_segment(path),
-    }
-    .map_err(io_failure)?;
+    target.walk(&mut walk).map_err(io_failure)?;
     let totals = walk.totals();
     if options.json { Ok(()) } else { write_totals(&totals, out).map_err(io_failure) }
 }

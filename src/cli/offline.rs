@@ -1,12 +1,17 @@
 //! What the offline subcommands share: which logs a path means, and whether a server uses them.
 
 use std::fs::{File, TryLockError};
+use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::node::data_dir::{LOCK, shard_dir};
 use crate::node::exit::{Exit, Failure};
 use crate::node::manifest::{MANIFEST, Manifest, ManifestError};
+use crate::shard;
+use crate::storage::event::HashRange;
 use crate::storage::file_name;
+use crate::storage::inspect::{Owner, Walk};
 
 /// What a path on the command line means.
 pub(super) enum Target {
@@ -37,6 +42,20 @@ impl Target {
         Err(Failure::new(Exit::DataDir, format!("{} is {what}", path.display())))
     }
 
+    /// Walks everything that is meant.
+    pub(super) fn walk(&self, walk: &mut Walk<'_>) -> io::Result<()> {
+        match self {
+            Target::DataDir(manifest, logs) => {
+                (0..logs.len()).try_for_each(|shard| walk_shard(walk, &logs[shard], manifest, shard))
+            }
+            Target::Log(log) => match layout_around(log) {
+                Some((manifest, shard)) => walk_shard(walk, log, &manifest, shard),
+                None => walk.log(log, None),
+            },
+            Target::Segment(path) => walk.lone_segment(path),
+        }
+    }
+
     fn data_dir(path: &Path) -> Result<Target, Failure> {
         let manifest = Manifest::load(path).map_err(|error| {
             let exit = match error {
@@ -53,6 +72,22 @@ impl Target {
             (0..manifest.shards()).map(|shard| shard_dir(path, manifest.generation, shard)).collect();
         Ok(Target::DataDir(manifest, shards))
     }
+}
+
+fn walk_shard(walk: &mut Walk<'_>, log: &Path, manifest: &Manifest, shard: usize) -> io::Result<()> {
+    let Range { start, end } = shard::owned(shard, manifest.shards());
+    let placement = |bucket: &[u8]| shard::placement(bucket, manifest.placement_seed);
+    walk.log(log, Some(Owner { hashes: HashRange { start, end }, placement: &placement }))
+}
+
+/// The manifest of the data directory in which a shard's directory lies, if it is there and names it.
+fn layout_around(log: &Path) -> Option<(Manifest, usize)> {
+    let log = log.canonicalize().ok()?;
+    let data_dir = log.parent()?.parent()?;
+    let manifest = Manifest::load(data_dir).ok()??;
+    let is_it = |shard: &usize| shard_dir(data_dir, manifest.generation, *shard) == log;
+    let shard = (0..manifest.shards()).find(is_it)?;
+    Some((manifest, shard))
 }
 
 /// Levels above a path at which the lock of its data directory can be: data/generation/shard/segment.

@@ -47,11 +47,7 @@ fn verify(options: &Options, out: &mut dyn Write) -> Result<Exit, Failure> {
         _ => Ok(()),
     };
     let mut walk = Walk::new(&mut sink);
-    let walked = match &target {
-        Target::DataDir(_, logs) => logs.iter().try_for_each(|log| walk.log(log)),
-        Target::Log(log) => walk.log(log),
-        Target::Segment(path) => walk.lone_segment(path),
-    };
+    let walked = target.walk(&mut walk);
     let totals = walk.totals();
     walked
         .and_then(|()| write_verdict(&totals, out))

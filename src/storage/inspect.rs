@@ -5,29 +5,39 @@
 //! are those of recovery (the table of `storage-format.md`) and more: footers are compared with the commits,
 //! and the events with what came before them.
 //!
+//! What may be missing is no damage. Settling leaves out what ends further on in the log, and a segment may
+//! count for a part of the placements: from the first such segment on, an event that lacks something before
+//! it is a doubt, which the end of the log resolves (`doubts`). Within one file nothing may be missing, ever
+//! (`in_file`), and each log's sequence numbers follow each other for every placement.
+//!
 //! Files are mapped, which only an offline tool may do: a page fault would stall a core that serves, and an
 //! I/O error would be a signal. So each file is read once before it is mapped, and what cannot be read is
 //! reported like any other damage.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::codec::{DecodeScratch, Entry};
-use super::event::{EventContext, Part};
+use super::event::{EventContext, HashRange};
 use super::file_name;
 use super::format::{BadStructure, CommitHeader, SegmentHeader, Trailer, is_zero};
 use super::scan::{RawEntry, StopReason};
-use super::segment_list::{Listed, SegmentList};
+use super::segment_list::{self, Listed, SegmentList};
 use crate::limits::{BLOCK_BYTES, READ_BYTES_MAX};
 
+mod chunks;
+mod doubts;
+mod in_file;
 mod json;
 mod segment;
 mod streams;
 mod text;
 
+use chunks::Chunks;
+use doubts::Doubts;
+use in_file::InFile;
 pub use json::write_json;
 use streams::Streams;
 pub use streams::{Stream, lineage_of};
@@ -127,7 +137,8 @@ pub enum Row<'a> {
         raw: &'a RawEntry<'a>,
         /// What it says.
         entry: &'a Entry<'a>,
-        /// Sequence number and time.
+        /// Sequence number of the commit as the log counts (that of a settled segment stands for others), the time
+        /// at which the entry was first written, and whose streams its segment counts for.
         context: EventContext,
     },
     /// A segment ends.
@@ -165,20 +176,40 @@ pub struct Walk<'s> {
     sink: &'s mut Sink<'s>,
     totals: Totals,
     streams: Streams,
-    /// Chunks that no append has named yet: log, segment number and position to lineage and length.
-    chunks: HashMap<(u64, u32, u32), (u64, u32)>,
+    chunks: Chunks,
+    doubts: Doubts,
     /// No damage was found in the log so far.
     is_whole: bool,
     scratch: DecodeScratch,
 }
 
+/// What a shard owns, and how a bucket's id leads to a placement hash.
+#[derive(Clone, Copy)]
+pub struct Owner<'a> {
+    /// Placement hashes, by their upper half.
+    pub hashes: HashRange,
+    /// The placement hash of a bucket's id.
+    pub placement: &'a dyn Fn(&[u8]) -> u64,
+}
+
 /// What is known of a segment before its file is opened.
 struct Expected<'a> {
     listed: &'a Listed,
+    owner: Option<Owner<'a>>,
     /// Whether no other segment of its log follows in the list.
     is_last: bool,
-    /// First sequence number of the one that follows, if it has begun.
-    next_first_lsn: Option<u64>,
+    /// First sequence numbers of the segments that go on where it ends: one for each part of the placements
+    /// for which another one does; all the same in a log that is whole.
+    next_first_lsns: Vec<u64>,
+}
+
+/// An entry's place on disk.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    path: &'a Path,
+    position: u64,
+    log_id: u64,
+    segment: u32,
 }
 
 impl<'s> Walk<'s> {
@@ -188,7 +219,8 @@ impl<'s> Walk<'s> {
             sink,
             totals: Totals::default(),
             streams: Streams::default(),
-            chunks: HashMap::new(),
+            chunks: Chunks::default(),
+            doubts: Doubts::default(),
             is_whole: true,
             scratch: DecodeScratch::default(),
         }
@@ -199,8 +231,9 @@ impl<'s> Walk<'s> {
         self.totals
     }
 
-    /// Walks a shard's log: the segments that its list names, in the order of replay, then its streams.
-    pub fn log(&mut self, dir: &Path) -> io::Result<()> {
+    /// Walks a shard's log: the segments that its list names, in the order of replay, then its streams. Without an
+    /// owner, what only the owner of a stream can judge is not judged.
+    pub fn log(&mut self, dir: &Path, owner: Option<Owner<'_>>) -> io::Result<()> {
         let path = dir.join(file_name::LIST);
         let bytes = match std::fs::read(&path) {
             Ok(bytes) => bytes,
@@ -216,16 +249,26 @@ impl<'s> Walk<'s> {
         (self.sink)(&Row::Log { path: dir, list: &list })?;
         self.is_whole = true;
         self.unlisted_files(dir, &list)?;
+        let headers: Vec<Option<SegmentHeader>> =
+            list.segments.iter().map(|listed| header_of(&dir.join(&listed.name))).collect();
         for (index, listed) in list.segments.iter().enumerate() {
-            let next = list.segments.get(index + 1).filter(|next| next.log_id == listed.log_id);
-            let next_first_lsn = next.and_then(|next| first_lsn(&dir.join(&next.name)));
+            let chained = |at: usize| {
+                let header = headers[at].as_ref()?;
+                Some((header.origin_log_id(), list.segments[at].hashes, header.first_lsn))
+            };
+            let is_same_log = |at: &usize| list.segments[*at].log_id == listed.log_id;
             // One that has not begun does not count: the log ends before it.
-            let is_last =
-                next_first_lsn.is_none() && next.is_none_or(|next| may_not_have_begun(&dir.join(&next.name)));
-            let expected = Expected { listed, is_last, next_first_lsn };
+            let has_begun =
+                |at: usize| headers[at].is_some() || !may_not_have_begun(&dir.join(&list.segments[at].name));
+            let is_last = !(index + 1..list.segments.len()).filter(is_same_log).any(has_begun);
+            let later = (index + 1..list.segments.len()).filter_map(chained);
+            let next_first_lsns = chained(index)
+                .map(|(log_id, hashes, _)| segment_list::first_lsns_behind(log_id, hashes, later))
+                .unwrap_or_default();
+            let expected = Expected { listed, owner, is_last, next_first_lsns };
             self.segment_file(&dir.join(&listed.name), Some(&expected))?;
         }
-        self.finish_log(dir)
+        self.finish_log(dir, owner)
     }
 
     /// Walks one segment file, by itself: what it says of streams is not compared with anything.
@@ -246,12 +289,17 @@ impl<'s> Walk<'s> {
         Ok(())
     }
 
-    fn finish_log(&mut self, dir: &Path) -> io::Result<()> {
-        if !self.chunks.is_empty() {
-            let bytes: u64 = self.chunks.values().map(|(_, len)| u64::from(*len)).sum();
-            let what = format!("{} chunks of {bytes} bytes were never published", self.chunks.len());
-            self.note(dir, 0, what)?;
-            self.chunks.clear();
+    fn finish_log(&mut self, dir: &Path, owner: Option<Owner<'_>>) -> io::Result<()> {
+        let chunks = std::mem::take(&mut self.chunks);
+        if let Some((count, bytes)) = chunks.unpublished() {
+            self.note(dir, 0, format!("{count} chunks of {bytes} bytes were never published"))?;
+        }
+        let doubts = std::mem::take(&mut self.doubts);
+        // Behind damage, what is missing explains everything that does not fit.
+        if self.is_whole {
+            for finding in doubts.resolve(&self.streams, owner) {
+                self.damage(&finding.path, finding.position, finding.what)?;
+            }
         }
         for stream in std::mem::take(&mut self.streams).into_sorted() {
             (self.sink)(&Row::Stream(&stream))?;
@@ -274,40 +322,34 @@ impl<'s> Walk<'s> {
         self.segment_bytes(path, &map, expected)
     }
 
-    /// An entry whose checksums hold: does it go with what came before?
+    /// An entry whose checksums hold: does it go with what came before? Says what is wrong with it, if anything is.
     fn check_entry(
         &mut self,
-        log_id: u64,
-        number: u32,
+        at: At<'_>,
         entry: &Entry<'_>,
         context: EventContext,
+        in_file: &mut InFile,
+        expected: Option<&Expected<'_>>,
     ) -> Option<String> {
-        match entry {
-            Entry::Chunk { lineage, part } => {
-                self.chunks.insert((log_id, number, part.place.position), (*lineage, part.len));
+        let Some(expected) = expected else { return in_file.check(entry) };
+        let problem = match entry {
+            Entry::Chunk { part, .. } => {
+                self.chunks.add(at.log_id, at.segment, part);
                 None
             }
             Entry::Event(event) => {
-                let mut problem = self.streams.apply(event, context);
-                for part in streams::parts(event) {
-                    problem = self.take_chunk(log_id, part).or(problem);
-                }
-                // Behind damage, what is missing explains everything that does not fit.
-                problem.filter(|_| self.is_whole)
+                let counts = self.streams.counts(event, context.hashes, expected.owner);
+                let applied = if counts { self.streams.apply(event, context) } else { None };
+                let snapshots = self.streams.snapshots_of(event);
+                let named = self.chunks.take(at.log_id, event, counts, snapshots);
+                let applied = applied.and_then(|problem| self.doubts.hear(problem, at));
+                let named = named.and_then(|problem| self.doubts.hear(problem, at));
+                named.or(applied)
             }
-        }
-    }
-
-    fn take_chunk(&mut self, log_id: u64, part: &Part) -> Option<String> {
-        let Part { place, len } = part;
-        match self.chunks.remove(&(log_id, place.segment, place.position)) {
-            Some((_, found)) if found == *len => None,
-            Some((_, found)) => Some(format!("names {len} bytes of a chunk that has {found}")),
-            None => Some(format!(
-                "names a chunk at {} of segment {} that is not there",
-                place.position, place.segment
-            )),
-        }
+        };
+        let problem = problem.or(in_file.check(entry));
+        // Behind damage, what is missing explains everything that does not fit.
+        problem.filter(|_| self.is_whole)
     }
 
     fn note(&mut self, path: &Path, position: u64, what: impl Into<String>) -> io::Result<()> {
@@ -330,9 +372,9 @@ impl<'s> Walk<'s> {
     }
 }
 
-/// First sequence number of a segment, if it has a valid header.
-fn first_lsn(path: &Path) -> Option<u64> {
-    Some(SegmentHeader::parse(&first_blocks(path)?[..BLOCK_BYTES]).ok()?.first_lsn)
+/// Header of a segment, if it has a valid one.
+fn header_of(path: &Path) -> Option<SegmentHeader> {
+    SegmentHeader::parse(&first_blocks(path)?[..BLOCK_BYTES]).ok()
 }
 
 /// Whether a segment without a valid header also has nothing behind it.

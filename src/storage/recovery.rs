@@ -27,7 +27,7 @@ use crate::storage::log::{Inner, LogOptions};
 use crate::storage::recovered::{OpenError, Recovered, TornTail};
 use crate::storage::roll::{self, ReadySegment, Roller, SealJob};
 use crate::storage::scan::{StopReason, find_commit, parse_commit};
-use crate::storage::segment_list::{Listed, SegmentList};
+use crate::storage::segment_list::{Listed, SegmentList, first_lsns_behind};
 use crate::storage::segment_table::{Segment, SegmentTable};
 use crate::storage::waiters::TicketWaiters;
 
@@ -227,8 +227,8 @@ impl<'a> Recovery<'a> {
                 Err(problem) => {
                     // Commits follow only once the header is durable: a header that is missing, or torn with nothing behind
                     // it, is that of a segment that has not begun.
-                    let next = list.segments.get(index + 1);
-                    let last = next.is_none_or(|next| next.log_id != listed.log_id);
+                    let mut later = list.segments[index + 1..].iter();
+                    let last = !later.any(|later| later.log_id == listed.log_id);
                     let behind = read_block(self.store, &*file, name, BLOCK_BYTES as u64).await?;
                     if !last || !is_zero(&behind) {
                         return Err(self.damaged(name, 0, format!("segment header: {problem}")));
@@ -268,10 +268,9 @@ impl<'a> Recovery<'a> {
         self.recovered.segments = count;
         for index in 0..count {
             let segment = Rc::clone(self.table.get(index));
-            let next = (index + 1 < count).then(|| Rc::clone(self.table.get(index + 1)));
-            let following =
-                next.as_ref().filter(|following| following.listed.log_id == segment.listed.log_id);
-            let own_last = following.is_none() && segment.listed.log_id == self.options.log_id;
+            // Logs interleave: what follows a segment may stand further on.
+            let is_followed = self.later(index).any(|later| later.listed.log_id == segment.listed.log_id);
+            let own_last = !is_followed && segment.listed.log_id == self.options.log_id;
             let from_footer = self.replay_footer(index, &segment, &mut scratch, visit).await?;
             let (last_lsn, end) = if let Some(last_lsn) = from_footer {
                 self.recovered.from_footers += 1;
@@ -284,18 +283,24 @@ impl<'a> Recovery<'a> {
             } else {
                 let scanned = self.scan(index, &segment, &mut scratch, visit).await?;
                 let (last_lsn, end) = (scanned.footer.last_lsn(), scanned.position);
-                self.end_of_scan(index, &segment, scanned, following.is_some(), own_last).await?;
+                self.end_of_scan(index, &segment, scanned, is_followed, own_last).await?;
                 (last_lsn, end)
             };
-            if let Some(following) = next.filter(|next| goes_on(&segment, next))
-                && last_lsn + 1 != following.header.first_lsn
-            {
-                let first = following.header.first_lsn;
+            let later = self.later(index);
+            let later = later
+                .map(|later| (later.header.origin_log_id(), later.listed.hashes, later.header.first_lsn));
+            let next = first_lsns_behind(segment.header.origin_log_id(), segment.listed.hashes, later);
+            if let Some(first) = next.into_iter().find(|first| *first != last_lsn + 1) {
                 let what = format!("it ends with commit {last_lsn}, the next segment begins with {first}");
                 return Err(self.damaged(&segment.listed.name, end, what));
             }
         }
         Ok(())
+    }
+
+    /// The segments behind one, in the order of the list.
+    fn later(&self, index: u32) -> impl Iterator<Item = &Segment> {
+        self.table.iter().skip(index as usize + 1).map(|(_, segment)| &**segment)
     }
 
     /// Replays a segment from its footer and returns its last sequence number; `None` if it has no valid footer.
@@ -494,13 +499,6 @@ fn deliver(recovered: &mut Recovered, entry: &Entry<'_>, context: EventContext, 
         recovered.highest_lineage = recovered.highest_lineage.max(event.issued_id().unwrap_or(0));
         visit(event, context);
     }
-}
-
-/// Whether `next` must begin with the sequence number after the last one of `segment`.
-fn goes_on(segment: &Segment, next: &Segment) -> bool {
-    // Of a log that several shards inherited, each may have rewritten its own part.
-    segment.header.origin_log_id() == next.header.origin_log_id()
-        && segment.listed.hashes == next.listed.hashes
 }
 
 fn pages_are_valid(footer: &[u8], nonce: u64) -> bool {

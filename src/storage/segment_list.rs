@@ -61,6 +61,36 @@ pub struct SegmentList {
     pub lineage: u64,
 }
 
+/// First sequence numbers of the segments that go on where one of log `log_id` ends that counts for `hashes`: for each part of
+/// the placements the next one of `later` (log, hashes, first sequence number; in the order of the list), if there is one. Logs
+/// interleave, and shards that inherited the same log may each have rewritten their own part: so the next one may be several.
+pub fn first_lsns_behind(
+    log_id: u64,
+    hashes: HashRange,
+    later: impl Iterator<Item = (u64, HashRange, u64)>,
+) -> Vec<u64> {
+    let mut open = vec![hashes];
+    let mut found = Vec::new();
+    for (_, range, first_lsn) in later.filter(|(other, ..)| *other == log_id) {
+        let mut rest = Vec::with_capacity(open.len() + 1);
+        for part in &open {
+            let Some(both) = part.intersection(range) else {
+                rest.push(*part);
+                continue;
+            };
+            found.push(first_lsn);
+            rest.extend(part.intersection(HashRange { start: 0, end: both.start }));
+            rest.extend(part.intersection(HashRange { start: both.end, ..HashRange::ALL }));
+        }
+        open = rest;
+        if open.is_empty() {
+            break;
+        }
+    }
+    found.dedup();
+    found
+}
+
 /// Why a list cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ListError {
@@ -220,6 +250,26 @@ mod tests {
             assert!(SegmentList::parse(&changed, "list").is_err(), "byte {index} changed");
             assert!(SegmentList::parse(&bytes[..index], "list").is_err(), "cut after {index} bytes");
         }
+    }
+
+    #[test]
+    fn the_next_segment_is_found_for_every_part_of_the_placements() {
+        let range = |start, end| HashRange { start, end };
+        let later = [
+            (8, range(0, 9), 50),
+            (7, range(0, 4), 11),
+            (7, range(0, 6), 20),
+            (7, range(6, 8), 11),
+            (7, HashRange::ALL, 99),
+        ];
+        let behind = |log_id, hashes| first_lsns_behind(log_id, hashes, later.into_iter());
+        assert_eq!(behind(8, range(3, 9)), [50]);
+        assert_eq!(behind(8, range(9, 12)), [0; 0], "nothing of it goes on there");
+        assert_eq!(behind(9, HashRange::ALL), [0; 0]);
+        assert_eq!(behind(7, range(0, 4)), [11]);
+        assert_eq!(behind(7, range(6, 7)), [11]);
+        assert_eq!(behind(7, range(3, 7)), [11, 20, 11]);
+        assert_eq!(behind(7, range(3, 10)), [11, 20, 11, 99]);
     }
 
     #[test]

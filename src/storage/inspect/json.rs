@@ -22,6 +22,7 @@ pub fn write_json(out: &mut dyn Write, row: &Row<'_>) -> io::Result<()> {
             "lineage": list.lineage,
             "segments": list.segments.iter().map(|listed| json!({
                 "number": listed.number, "log_id": listed.log_id, "name": listed.name,
+                "hashes": [listed.hashes.start, listed.hashes.end],
             })).collect::<Vec<_>>(),
         }),
         Row::Segment { path, file_bytes, header } => {
@@ -30,6 +31,10 @@ pub fn write_json(out: &mut dyn Write, row: &Row<'_>) -> io::Result<()> {
                     "segment_number": header.segment_number, "log_id": header.log_id, "epoch": header.epoch,
                     "first_lsn": header.first_lsn, "nonce": header.nonce,
                     "segment_bytes": header.segment_bytes, "created_ms": header.created_ms,
+                    "settled": header.settled.map(|settled| json!({
+                        "origin_log_id": settled.origin_log_id, "last_lsn": settled.last_lsn,
+                        "payload_bytes": settled.payload_bytes,
+                    })),
                 }),
                 Err(problem) => json!({"problem": problem.to_string()}),
             };
@@ -46,6 +51,7 @@ pub fn write_json(out: &mut dyn Write, row: &Row<'_>) -> io::Result<()> {
             fields.insert("row".into(), "entry".into());
             fields.insert("position".into(), (*position).into());
             fields.insert("lsn".into(), context.lsn.into());
+            fields.insert("time_ms".into(), context.time_ms.into());
             fields.insert("payload_bytes".into(), raw.payload_bytes.into());
             Value::Object(fields)
         }
@@ -92,6 +98,8 @@ fn stream_row(stream: &Stream) -> Value {
         "content_type": text(&stream.content_type), "bytes": stream.bytes, "records": stream.records,
         "appends": stream.appends, "closed": stream.closed, "deleted": stream.deleted,
         "created_ms": stream.created_ms, "written_ms": stream.written_ms, "producers": producers,
+        "first": {"offset": stream.first.0, "record": stream.first.1}, "attributes": text(&stream.attributes),
+        "snapshot": stream.snapshot.map(|(offset, record)| json!({"offset": offset, "record": record})),
     })
 }
 

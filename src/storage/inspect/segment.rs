@@ -3,21 +3,20 @@
 use std::io;
 use std::path::Path;
 
-use super::super::codec::DecodeScratch;
+use super::super::codec::{DecodeScratch, own_time_ms};
+use super::super::event::{EventContext, HashRange};
 use super::super::footer::{FooterBuilder, FooterProblem, PageReader};
 use super::super::format::{
     BadStructure, FIRST_COMMIT_POSITION, SegmentHeader, TRAILER_BYTES, Trailer, is_zero,
 };
 use super::super::scan::{ParsedCommit, StopReason, find_commit, parse_commit};
-use super::{Expected, Row, SegmentEnd, Tail, Walk};
+use super::{At, Expected, InFile, Row, SegmentEnd, Tail, Walk};
 use crate::limits::BLOCK_BYTES;
 
 /// What the commits of a segment came to.
 struct Scanned {
-    log_id: u64,
-    number: u32,
-    /// Part of the walk of a log: events are compared with those before.
-    in_log: bool,
+    header: SegmentHeader,
+    in_file: InFile,
     footer: FooterBuilder,
     /// Where the last valid commit ends.
     position: u64,
@@ -53,16 +52,22 @@ impl Walk<'_> {
         let whole = bytes.len() / BLOCK_BYTES * BLOCK_BYTES;
         let room =
             &bytes[..whole.saturating_sub(TRAILER_BYTES).max(FIRST_COMMIT_POSITION as usize).min(whole)];
-        let mut scanned = self.scan(path, room, &header, expected.is_some())?;
+        let mut scanned = self.scan(path, room, &header, expected)?;
         let last_lsn = scanned.footer.last_lsn();
         let entries = scanned.footer.entry_count();
         let trailer = Trailer::parse(&bytes[room.len()..], header.nonce);
-        if let Some(next) = expected.and_then(|expected| expected.next_first_lsn)
-            && next != last_lsn + 1
-        {
+        let stands_up_to = header.settled.map_or(last_lsn, |settled| settled.last_lsn);
+        let nexts = expected.map_or(&[][..], |expected| &expected.next_first_lsns);
+        if let Some(next) = nexts.iter().find(|next| **next != stands_up_to + 1) {
             let reason = scanned.reason;
-            let what =
-                format!("its last commit is {last_lsn} ({reason}), the next segment begins with {next}");
+            let what = match header.settled {
+                None => {
+                    format!("its last commit is {last_lsn} ({reason}), the next segment begins with {next}")
+                }
+                Some(_) => {
+                    format!("it stands for commits up to {stands_up_to}, the next segment begins with {next}")
+                }
+            };
             self.damage(path, scanned.position, what)?;
             scanned.is_damaged = true;
         }
@@ -120,12 +125,16 @@ impl Walk<'_> {
         path: &Path,
         room: &[u8],
         header: &SegmentHeader,
-        in_log: bool,
+        expected: Option<&Expected<'_>>,
     ) -> io::Result<Scanned> {
+        self.chunks.begin(header.log_id, header.segment_number);
+        let hashes = expected.map_or(HashRange::ALL, |expected| expected.listed.hashes);
+        if header.settled.is_some() || hashes != HashRange::ALL {
+            self.doubts.begin();
+        }
         let mut scanned = Scanned {
-            log_id: header.log_id,
-            number: header.segment_number,
-            in_log,
+            header: *header,
+            in_file: InFile::default(),
             footer: FooterBuilder::new(header),
             position: u64::from(FIRST_COMMIT_POSITION),
             reason: StopReason::Zeros,
@@ -141,7 +150,7 @@ impl Walk<'_> {
             let due = scanned.footer.last_lsn() + 1;
             let reason = match parse_commit(&room[position.min(room.len())..], header.nonce, Some(due)) {
                 Ok(commit) => {
-                    self.commit(path, position as u64, &commit, &mut scanned, &mut scratch)?;
+                    self.commit(path, position as u64, &commit, &mut scanned, expected, &mut scratch)?;
                     position += commit.commit_bytes();
                     scanned.position = position as u64;
                     continue;
@@ -186,36 +195,40 @@ impl Walk<'_> {
         position: u64,
         commit: &ParsedCommit<'_>,
         scanned: &mut Scanned,
+        expected: Option<&Expected<'_>>,
         scratch: &mut DecodeScratch,
     ) -> io::Result<()> {
-        let context = commit.context();
+        let mut context = commit.context();
         (self.sink)(&Row::Commit { position, header: &commit.header })?;
         scanned.footer.commit(context.lsn, context.time_ms);
         scanned.commits += 1;
         scanned.marks += u64::from(commit.header.is_mark());
         scanned.padding_bytes += (commit.commit_bytes() - commit.used_bytes()) as u64;
-        let Scanned { log_id, number, in_log, .. } = *scanned;
+        let SegmentHeader { log_id, segment_number: segment, settled, .. } = scanned.header;
+        // Commits of a settled segment are numbered apart from those that it stands for.
+        context.lsn = settled.map_or(context.lsn, |settled| context.lsn.min(settled.last_lsn));
+        context.hashes = expected.map_or(HashRange::ALL, |expected| expected.listed.hashes);
         // Segments are shown by their number on disk: the index is the number itself.
         let index_of = |number| Some(number);
         for raw in commit.raw_entries() {
-            let at = position + u64::from(raw.at);
-            let entry = match raw.decode(number, position as u32, &index_of, scratch) {
+            let at = At { path, position: position + u64::from(raw.at), log_id, segment };
+            let entry = match raw.decode(segment, position as u32, &index_of, scratch) {
                 Ok(entry) => entry,
                 Err(problem) => {
-                    self.damage(
-                        path,
-                        at,
-                        format!("its checksum holds, but the entry makes no sense: {problem}"),
-                    )?;
+                    let what = format!("its checksum holds, but the entry makes no sense: {problem}");
+                    self.damage(path, at.position, what)?;
                     scanned.is_damaged = true;
                     continue;
                 }
             };
             scanned.footer.scanned(&raw, &entry);
             scanned.records += super::streams::record_count(&entry);
-            (self.sink)(&Row::Entry { position: at, raw: &raw, entry: &entry, context })?;
-            if in_log && let Some(what) = self.check_entry(log_id, number, &entry, context) {
-                self.damage(path, at, what)?;
+            scanned.in_file.payload_bytes += u64::from(raw.payload_bytes);
+            let time_ms = own_time_ms(raw.flags, raw.meta).unwrap_or(context.time_ms);
+            let context = EventContext { time_ms, ..context };
+            (self.sink)(&Row::Entry { position: at.position, raw: &raw, entry: &entry, context })?;
+            if let Some(what) = self.check_entry(at, &entry, context, &mut scanned.in_file, expected) {
+                self.damage(path, at.position, what)?;
             }
         }
         Ok(())
@@ -235,6 +248,13 @@ impl Walk<'_> {
         let trailer = match trailer {
             Ok(trailer) => trailer,
             Err(problem) => {
+                if scanned.header.settled.is_some() {
+                    // It was complete before it was listed.
+                    let what =
+                        format!("trailer: {problem}; the server refuses a settled segment without one");
+                    self.damage(path, trailer_position, what)?;
+                    return Ok(Tail::Damaged);
+                }
                 if problem != BadStructure::Zeros {
                     let what = format!("trailer: {problem}; the server reads the commits instead");
                     self.damage(path, trailer_position, what)?;
@@ -275,8 +295,17 @@ impl Walk<'_> {
         if again != stored
             && let Some((at, problem)) = bad_page(stored, &again, &trailer)
         {
-            let what = format!("{problem}; the server reads the commits instead");
-            self.damage(path, position + at, what)?;
+            let does = match scanned.header.settled {
+                None => "reads the commits instead",
+                Some(_) => "refuses a settled segment without one",
+            };
+            self.damage(path, position + at, format!("{problem}; the server {does}"))?;
+        }
+        if let Some(settled) = scanned.header.settled
+            && settled.payload_bytes != scanned.in_file.payload_bytes
+        {
+            let (said, found) = (settled.payload_bytes, scanned.in_file.payload_bytes);
+            self.damage(path, 0, format!("it holds {found} bytes of payload, its header says {said}"))?;
         }
         Ok(Tail::Sealed(trailer))
     }

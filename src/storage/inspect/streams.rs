@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 
 use super::super::codec::Entry;
-use super::super::event::{Appended, Event, EventContext, Part, Payload, ProducerRuns, StreamCreated};
+use super::super::event::{
+    Appended, Event, EventContext, HashRange, Part, Payload, ProducerRuns, SnapshotPublished, StreamCreated,
+};
+use super::Owner;
 
 /// One life of a stream.
 #[derive(Clone, Debug)]
@@ -24,7 +27,15 @@ pub struct Stream {
     pub bytes: u64,
     /// Records in it.
     pub records: u64,
-    /// Appends to it.
+    /// Offset and ordinal at which it begins: what was before is gone.
+    pub first: (u64, u64),
+    /// Its attributes; none: no bytes.
+    pub attributes: Vec<u8>,
+    /// Offset and ordinal of its snapshot.
+    pub snapshot: Option<(u64, u64)>,
+    /// Snapshots that were published.
+    pub snapshots: u64,
+    /// Appends to it, as they lie in the log.
     pub appends: u64,
     /// Whether it is closed.
     pub closed: bool,
@@ -32,6 +43,48 @@ pub struct Stream {
     pub deleted: bool,
     /// Producers: epoch and last sequence number of each.
     pub producers: HashMap<Vec<u8>, (u64, u64)>,
+}
+
+/// What is wrong with an event.
+#[derive(Debug)]
+pub(super) struct Problem {
+    pub(super) what: String,
+    /// In what case it is not, if something may have been left out before.
+    pub(super) unless: Option<Unless>,
+}
+
+/// How a log goes on that may leave something out.
+#[derive(Debug)]
+pub(super) enum Unless {
+    /// Anyhow: of a stream or bucket of which nothing is known.
+    Unknown,
+    /// The stream is deleted.
+    Deleted { lineage: u64 },
+    /// Or retention takes everything before this offset.
+    Trimmed { lineage: u64, end: u64 },
+    /// Or another snapshot follows.
+    Superseded {
+        lineage: u64,
+        /// How many there were with this one.
+        number: u64,
+    },
+    /// Or the producer begins a new epoch.
+    Fenced { lineage: u64, id: Vec<u8>, epoch: u64 },
+}
+
+impl Problem {
+    /// One that nothing excuses.
+    pub(super) fn certain(what: String) -> Problem {
+        Problem { what, unless: None }
+    }
+
+    fn of_unknown(what: String) -> Problem {
+        Problem { what, unless: Some(Unless::Unknown) }
+    }
+
+    fn unless_deleted(lineage: u64, what: String) -> Problem {
+        Problem { what, unless: Some(Unless::Deleted { lineage }) }
+    }
 }
 
 /// All streams of a log.
@@ -42,8 +95,27 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// Takes an event in; says what is wrong with it, if anything is.
-    pub(super) fn apply(&mut self, event: &Event<'_>, context: EventContext) -> Option<String> {
+    /// Whether an event counts in a segment that counts for these placement hashes: others may have been left out, or
+    /// be told of elsewhere.
+    pub(super) fn counts(&self, event: &Event<'_>, hashes: HashRange, owner: Option<Owner<'_>>) -> bool {
+        match event {
+            Event::StreamCreated(created) => hashes.contains(created.placement),
+            Event::BucketCreated { bucket, .. } | Event::BucketDeleted { bucket, .. } => match owner {
+                Some(owner) => {
+                    let placement = (owner.placement)(bucket);
+                    hashes.contains(placement) && owner.hashes.contains(placement)
+                }
+                None => hashes == HashRange::ALL,
+            },
+            _ => {
+                let stream = event.lineage().and_then(|lineage| self.by_lineage.get(&lineage));
+                stream.map_or(hashes == HashRange::ALL, |stream| hashes.contains(stream.placement))
+            }
+        }
+    }
+
+    /// Takes an event in that counts; says what is wrong with it, if anything is.
+    pub(super) fn apply(&mut self, event: &Event<'_>, context: EventContext) -> Option<Problem> {
         match event {
             Event::StreamCreated(created) => self.create(created, context),
             Event::Appended(append) => self.append(append, context),
@@ -52,30 +124,41 @@ impl Streams {
                     stream.deleted = true;
                     None
                 }
-                Some(_) => Some(format!("deletes stream {lineage} twice")),
-                None => Some(format!("deletes stream {lineage}, which was never created")),
+                Some(_) => Some(Problem::certain(format!("deletes stream {lineage} twice"))),
+                None => {
+                    Some(Problem::of_unknown(format!("deletes stream {lineage}, which was never created")))
+                }
             },
-            Event::Renewed { lineage, .. } => self.expect(*lineage, "renews"),
-            Event::AttributesSet { lineage, .. } => self.expect(*lineage, "sets the attributes of"),
-            Event::SnapshotPublished(snapshot) => self.expect(snapshot.lineage, "publishes a snapshot of"),
-            Event::Retained { lineage, .. } => self.expect(*lineage, "trims"),
-            Event::Skipped { lineage, bytes, records, .. } => self.skip(*lineage, *bytes, *records),
+            Event::Renewed { lineage, .. } => self.living(*lineage, "renews").err(),
+            Event::AttributesSet { lineage, attributes } => self
+                .living(*lineage, "sets the attributes of")
+                .map(|stream| stream.attributes = attributes.to_vec())
+                .err(),
+            Event::SnapshotPublished(snapshot) => self.publish(snapshot),
+            Event::Retained { lineage, offset, record } => self.retain(*lineage, *offset, *record),
+            Event::Skipped { lineage, start, bytes, records } => {
+                self.skip(*lineage, *start, *bytes, *records)
+            }
             Event::ProducerRuns(runs) => self.produce(runs),
             Event::BucketCreated { bucket, generation } => {
                 let before = self.buckets.insert(bucket.to_vec(), *generation);
-                before.map(|_| format!("creates bucket {} twice", show(bucket)))
+                before.map(|_| Problem::certain(format!("creates bucket {} twice", show(bucket))))
             }
-            Event::BucketDeleted { bucket, generation } => match self.buckets.remove(*bucket) {
-                Some(found) if found == *generation => None,
-                _ => Some(format!(
-                    "deletes bucket {} of generation {generation}, which does not exist",
-                    show(bucket)
-                )),
-            },
+            Event::BucketDeleted { bucket, generation } => {
+                let found = self.buckets.remove(*bucket);
+                let bucket = show(bucket);
+                let what =
+                    format!("deletes bucket {bucket} of generation {generation}, which does not exist");
+                match found {
+                    Some(found) if found == *generation => None,
+                    Some(_) => Some(Problem::certain(what)),
+                    None => Some(Problem::of_unknown(what)),
+                }
+            }
         }
     }
 
-    fn create(&mut self, created: &StreamCreated<'_>, context: EventContext) -> Option<String> {
+    fn create(&mut self, created: &StreamCreated<'_>, context: EventContext) -> Option<Problem> {
         let stream = Stream {
             lineage: created.lineage,
             placement: created.placement,
@@ -85,6 +168,10 @@ impl Streams {
             written_ms: context.time_ms,
             bytes: 0,
             records: 0,
+            first: (0, 0),
+            attributes: created.attributes.to_vec(),
+            snapshot: None,
+            snapshots: 0,
             appends: 0,
             closed: created.closed,
             deleted: false,
@@ -92,14 +179,17 @@ impl Streams {
         };
         let before = self.by_lineage.insert(created.lineage, stream);
         before.map(|before| {
-            format!("creates stream {}, which is {} already", created.lineage, show(&before.key))
+            let what = format!("creates stream {}, which is {} already", created.lineage, show(&before.key));
+            Problem::certain(what)
         })
     }
 
-    fn append(&mut self, append: &Appended<'_>, context: EventContext) -> Option<String> {
+    fn append(&mut self, append: &Appended<'_>, context: EventContext) -> Option<Problem> {
         let lineage = append.lineage;
         let Some(stream) = self.by_lineage.get_mut(&lineage) else {
-            return Some(format!("appends to stream {lineage}, which was never created"));
+            return Some(Problem::of_unknown(format!(
+                "appends to stream {lineage}, which was never created"
+            )));
         };
         let problem = append_problem(stream, append);
         stream.bytes = append.start + append.lengths.total_bytes();
@@ -117,29 +207,96 @@ impl Streams {
         problem
     }
 
-    /// What is wrong with an event about a stream that must exist.
-    fn expect(&self, lineage: u64, does: &str) -> Option<String> {
-        match self.by_lineage.get(&lineage) {
-            Some(stream) if !stream.deleted => None,
-            _ => Some(format!("{does} stream {lineage}, which does not exist")),
+    /// The stream of an event that does something to one that must exist.
+    fn living(&mut self, lineage: u64, does: &str) -> Result<&mut Stream, Problem> {
+        let what = || format!("{does} stream {lineage}, which does not exist");
+        match self.by_lineage.get_mut(&lineage) {
+            Some(stream) if !stream.deleted => Ok(stream),
+            Some(_) => Err(Problem::certain(what())),
+            None => Err(Problem::of_unknown(what())),
         }
     }
 
-    fn skip(&mut self, lineage: u64, bytes: u64, records: u64) -> Option<String> {
-        if let Some(stream) = self.by_lineage.get_mut(&lineage) {
-            stream.bytes += bytes;
-            stream.records += records;
-        }
-        self.expect(lineage, "skips data of")
+    fn publish(&mut self, snapshot: &SnapshotPublished<'_>) -> Option<Problem> {
+        let SnapshotPublished { lineage, offset, record, .. } = *snapshot;
+        let stream = match self.living(lineage, "publishes a snapshot of") {
+            Ok(stream) => stream,
+            Err(problem) => return Some(problem),
+        };
+        stream.snapshot = Some((offset, record));
+        stream.snapshots += 1;
+        stream.beyond("publishes a snapshot", offset, record)
     }
 
-    fn produce(&mut self, runs: &ProducerRuns<'_>) -> Option<String> {
+    fn retain(&mut self, lineage: u64, offset: u64, record: u64) -> Option<Problem> {
+        let stream = match self.living(lineage, "trims") {
+            Ok(stream) => stream,
+            Err(problem) => return Some(problem),
+        };
+        // A rewrite repeats what an older entry says.
+        stream.first = stream.first.max((offset, record));
+        stream.beyond("trims", offset, record)
+    }
+
+    fn skip(&mut self, lineage: u64, start: u64, bytes: u64, records: u64) -> Option<Problem> {
+        let stream = match self.living(lineage, "skips data of") {
+            Ok(stream) => stream,
+            Err(problem) => return Some(problem),
+        };
+        let before = stream.bytes;
+        stream.bytes = start + bytes;
+        stream.records += records;
+        stream.first = stream.first.max((stream.bytes, stream.records));
+        (start != before).then(|| {
+            let what = format!("skips data at {start} of stream {lineage}, which ends at {before}");
+            Problem::unless_deleted(lineage, what)
+        })
+    }
+
+    fn produce(&mut self, runs: &ProducerRuns<'_>) -> Option<Problem> {
+        let lineage = runs.lineage;
+        let stream = match self.living(lineage, "names a producer of") {
+            Ok(stream) => stream,
+            Err(problem) => return Some(problem),
+        };
         let appends: u64 = runs.runs.iter().map(|run| run.appends).sum();
-        if let Some(stream) = self.by_lineage.get_mut(&runs.lineage) {
-            let state = (runs.epoch, (runs.first_seq + appends).saturating_sub(1));
-            stream.producers.insert(runs.id.to_vec(), state);
+        let state = (runs.epoch, (runs.first_seq + appends).saturating_sub(1));
+        let before = stream.producers.insert(runs.id.to_vec(), state);
+        let end = runs.runs.last().map_or(0, |run| run.first_ordinal + run.records * run.appends);
+        let records = stream.records;
+        claim_problem(lineage, before, runs.id, runs.epoch, runs.first_seq).or_else(|| {
+            (end > records).then(|| {
+                let what = format!(
+                    "names a producer's records up to {end} of stream {lineage}, which has {records}"
+                );
+                Problem::unless_deleted(lineage, what)
+            })
+        })
+    }
+
+    /// How many snapshots the stream of an event has had.
+    pub(super) fn snapshots_of(&self, event: &Event<'_>) -> u64 {
+        let stream = event.lineage().and_then(|lineage| self.by_lineage.get(&lineage));
+        stream.map_or(0, |stream| stream.snapshots)
+    }
+
+    /// Whether the log has gone on so that a doubt about an event is none, for the owner of these placements.
+    pub(super) fn resolves(&self, unless: &Unless, owned: HashRange) -> bool {
+        let is_over = |lineage: &u64| {
+            // The streams of others go on in other logs.
+            let stream = self.by_lineage.get(lineage).filter(|stream| owned.contains(stream.placement));
+            stream.filter(|stream| !stream.deleted)
+        };
+        match unless {
+            Unless::Unknown => true,
+            Unless::Deleted { lineage } => is_over(lineage).is_none(),
+            Unless::Trimmed { lineage, end } => is_over(lineage).is_none_or(|stream| stream.first.0 >= *end),
+            Unless::Superseded { lineage, number } => {
+                is_over(lineage).is_none_or(|stream| stream.snapshots > *number)
+            }
+            Unless::Fenced { lineage, id, epoch } => is_over(lineage)
+                .is_none_or(|stream| stream.producers.get(id).is_none_or(|(newer, _)| newer > epoch)),
         }
-        self.expect(runs.lineage, "names a producer of")
     }
 
     /// The streams, by key, each life of a key after the one before.
@@ -150,27 +307,57 @@ impl Streams {
     }
 }
 
-fn append_problem(stream: &Stream, append: &Appended<'_>) -> Option<String> {
+impl Stream {
+    fn beyond(&self, does: &str, offset: u64, record: u64) -> Option<Problem> {
+        let Stream { lineage, bytes, records, .. } = *self;
+        (offset > bytes || record > records).then(|| {
+            let what = format!(
+                "{does} at {offset} (record {record}) of stream {lineage}, which ends at {bytes} (record {records})"
+            );
+            Problem::unless_deleted(lineage, what)
+        })
+    }
+}
+
+fn append_problem(stream: &Stream, append: &Appended<'_>) -> Option<Problem> {
     let lineage = append.lineage;
     if stream.deleted {
-        return Some(format!("appends to stream {lineage}, which is deleted"));
+        return Some(Problem::certain(format!("appends to stream {lineage}, which is deleted")));
     }
     if stream.closed {
-        return Some(format!("appends to stream {lineage}, which is closed"));
+        return Some(Problem::certain(format!("appends to stream {lineage}, which is closed")));
     }
     if append.start != stream.bytes {
-        return Some(format!(
-            "appends at {} of stream {lineage}, which ends at {}",
-            append.start, stream.bytes
-        ));
+        let (start, end) = (append.start, stream.bytes);
+        let what = format!("appends at {start} of stream {lineage}, which ends at {end}");
+        return Some(Problem::unless_deleted(lineage, what));
     }
     let producer = append.producer?;
-    let (epoch, seq) = *stream.producers.get(producer.id)?;
-    let follows = if epoch == producer.epoch { producer.seq == seq + 1 } else { producer.epoch > epoch };
-    (!follows).then(|| {
-        let (id, new_epoch, new_seq) = (show(producer.id), producer.epoch, producer.seq);
+    let before = stream.producers.get(producer.id).copied();
+    claim_problem(lineage, before, producer.id, producer.epoch, producer.seq)
+}
+
+/// What is wrong with a producer's claim after its last one.
+fn claim_problem(
+    lineage: u64,
+    before: Option<(u64, u64)>,
+    id: &[u8],
+    new_epoch: u64,
+    new_seq: u64,
+) -> Option<Problem> {
+    let (epoch, seq) = before?;
+    let what = || {
+        let id = show(id);
         format!("producer {id} is at epoch {new_epoch}, seq {new_seq} after epoch {epoch}, seq {seq}")
-    })
+    };
+    if new_epoch > epoch || (new_epoch == epoch && new_seq == seq + 1) {
+        None
+    } else if new_epoch == epoch && new_seq > seq {
+        // Of an epoch that has ended nothing is kept.
+        Some(Problem { what: what(), unless: Some(Unless::Fenced { lineage, id: id.to_vec(), epoch }) })
+    } else {
+        Some(Problem::certain(what()))
+    }
 }
 
 /// The stream that an entry concerns, if it concerns one.

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use super::*;
-use crate::storage::event::{Appended, Event, Lengths, Payload, Place};
+use crate::storage::event::{Appended, Event, Lengths, Part, Payload, Place};
 use crate::storage::footer::FooterBuilder;
 use crate::storage::format::TRAILER_BYTES;
 use crate::storage::testing::image::{Image, LOG, SEGMENT_BYTES, append, created, images, write_log};
@@ -22,7 +22,7 @@ fn walk(dir: &Path) -> (Totals, Vec<Finding>, String, String) {
         write_json(&mut json, row)
     };
     let mut walk = Walk::new(&mut sink);
-    walk.log(dir).expect("nothing fails but what is found");
+    walk.log(dir, None).expect("nothing fails but what is found");
     let totals = walk.totals();
     let as_text = |bytes| String::from_utf8(bytes).expect("rows are text");
     (totals, findings, as_text(text), as_text(json))
@@ -78,7 +78,7 @@ fn any_changed_byte_of_a_sealed_segment_is_found() {
             }
             Ok(())
         };
-        let expected = Expected { listed: &listed, is_last: false, next_first_lsn: Some(4) };
+        let expected = Expected { listed: &listed, owner: None, is_last: false, next_first_lsns: vec![4] };
         let mut walk = Walk::new(&mut sink);
         walk.segment_bytes(Path::new("segment"), &first.bytes, Some(&expected)).expect("no failure");
         assert!(walk.totals().damages > 0, "a changed byte at {at} is not found");

@@ -2,11 +2,12 @@
 
 use std::io::{self, Write};
 
-use super::super::codec::Entry;
+use super::super::codec::{Entry, TIMED};
 use super::super::event::{
-    Appended, Event, Lengths, Payload, ProducerRuns, SnapshotPublished, StreamCreated,
+    Appended, Event, HashRange, Lengths, Payload, ProducerRuns, SnapshotPublished, StreamCreated,
 };
-use super::super::format::{FORMAT_VERSION, Kind, SegmentHeader};
+use super::super::format::{FORMAT_VERSION, Kind, SegmentHeader, Settled};
+use super::super::segment_list::Listed;
 use super::streams::{digest_text, show};
 use super::{Row, SegmentEnd, Severity, Stream, Tail};
 use crate::protocol::time::write_rfc3339;
@@ -24,7 +25,18 @@ pub fn write_text(out: &mut dyn Write, row: &Row<'_>) -> io::Result<()> {
                 "\nlog {}: {count} segments, lineages up to {} when listed",
                 path.display(),
                 list.lineage
-            )
+            )?;
+            for Listed { name, hashes, .. } in
+                list.segments.iter().filter(|listed| listed.hashes != HashRange::ALL)
+            {
+                writeln!(
+                    out,
+                    "  {name} counts for placements {:08x} to {:08x}",
+                    hashes.start,
+                    hashes.end - 1
+                )?;
+            }
+            Ok(())
         }
         Row::Segment { path, file_bytes, header } => {
             write!(out, "  segment {}: {}", file_of(path), size(*file_bytes))?;
@@ -40,8 +52,11 @@ pub fn write_text(out: &mut dyn Write, row: &Row<'_>) -> io::Result<()> {
             let (bytes, all) = (header.body_bytes, header.commit_bytes());
             writeln!(out, "    @{position} commit {} {time}: {what}, {bytes} bytes in {all}", header.lsn)
         }
-        Row::Entry { position, raw, entry, .. } => {
+        Row::Entry { position, raw, entry, context } => {
             write!(out, "      @{position} ")?;
+            if raw.flags & TIMED != 0 && context.time_ms > 0 {
+                write!(out, "{} ", time(context.time_ms))?;
+            }
             match entry {
                 Entry::Event(event) => write_event(out, event)?,
                 Entry::Chunk { lineage, part } => write!(out, "chunk lineage {lineage}, {} bytes", part.len)?,
@@ -67,12 +82,20 @@ pub fn write_text(out: &mut dyn Write, row: &Row<'_>) -> io::Result<()> {
 
 fn write_header(out: &mut dyn Write, header: &SegmentHeader) -> io::Result<()> {
     let SegmentHeader { segment_number, log_id, epoch, first_lsn, nonce, created_ms, .. } = header;
-    writeln!(
+    write!(
         out,
         ", format {FORMAT_VERSION}, number {segment_number} of log {log_id}, epoch {epoch}, begun {} with \
          commit {first_lsn}, nonce {nonce:016x}",
         time(*created_ms)
-    )
+    )?;
+    match header.settled {
+        None => writeln!(out),
+        Some(Settled { origin_log_id, last_lsn, payload_bytes }) => writeln!(
+            out,
+            ", settled: stands for commits {first_lsn} to {last_lsn} of log {origin_log_id}, {} of payload kept",
+            size(payload_bytes)
+        ),
+    }
 }
 
 fn write_end(out: &mut dyn Write, end: &SegmentEnd<'_>) -> io::Result<()> {
@@ -109,7 +132,7 @@ fn write_stream(out: &mut dyn Write, stream: &Stream) -> io::Result<()> {
         (false, true) => "closed",
         (false, false) => "open",
     };
-    writeln!(
+    write!(
         out,
         "  stream {} lineage {lineage} {}: {records} records, {bytes} bytes in {appends} appends, \
          {} producers, created {}, written {}, {state}",
@@ -118,7 +141,18 @@ fn write_stream(out: &mut dyn Write, stream: &Stream) -> io::Result<()> {
         stream.producers.len(),
         time(stream.created_ms),
         time(stream.written_ms),
-    )
+    )?;
+    if stream.first != (0, 0) {
+        let (offset, record) = stream.first;
+        write!(out, ", begins at {offset} with record {record}")?;
+    }
+    if let Some((offset, record)) = stream.snapshot {
+        write!(out, ", snapshot at {offset}, record {record}")?;
+    }
+    if !stream.attributes.is_empty() {
+        write!(out, ", attributes {}", show(&stream.attributes))?;
+    }
+    writeln!(out)
 }
 
 fn write_event(out: &mut dyn Write, event: &Event<'_>) -> io::Result<()> {

@@ -118,7 +118,7 @@ fn what_the_log_writes_is_whole() {
         Ok(())
     };
     let mut walk = Walk::new(&mut sink);
-    walk.log(dir.path()).expect("no failure");
+    walk.log(dir.path(), None).expect("no failure");
     let Totals { segments, records, .. } = walk.totals();
     assert_eq!((&findings[..], found), (&[][..], appends));
     assert!(segments >= 3 && sealed >= 2, "{sealed} of {segments} segments are sealed");

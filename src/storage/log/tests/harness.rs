@@ -154,11 +154,13 @@ pub(super) struct Client {
     pub(super) staged: Vec<(Seen, Vec<u8>)>,
     /// The end of each stream, by lineage - 1.
     ends: Vec<u64>,
+    /// The next sequence number of the producer of each stream.
+    seqs: Vec<u64>,
 }
 
 impl Client {
     pub(super) fn new(log: Log) -> Client {
-        Client { log, staged: Vec::new(), ends: Vec::new() }
+        Client { log, staged: Vec::new(), ends: Vec::new(), seqs: Vec::new() }
     }
 
     async fn room(&self, meta_bytes: usize, payload_bytes: usize) -> Result<(), Refusal> {
@@ -191,6 +193,7 @@ impl Client {
     /// Creates the next stream; lineages count from 1.
     pub(super) async fn create(&mut self) -> Result<Staged, Refusal> {
         self.ends.push(0);
+        self.seqs.push(0);
         let lineage = self.ends.len() as u64;
         let key = format!("bucket/stream-{lineage}");
         let created = StreamCreated {
@@ -212,7 +215,9 @@ impl Client {
         let start = self.ends[lineage as usize - 1];
         let bytes = pattern(lineage, start, len);
         self.ends[lineage as usize - 1] += len as u64;
-        let producer = Producer { id: b"producer", epoch: 1, seq: start };
+        let seq = &mut self.seqs[lineage as usize - 1];
+        let producer = Producer { id: b"producer", epoch: 1, seq: *seq };
+        *seq += 1;
         let mut appended = Appended {
             lineage,
             start,
@@ -254,6 +259,7 @@ impl Client {
     /// An append of `len` bytes to a stream was refused.
     pub(super) fn forget_refused(&mut self, lineage: u64, len: u64) {
         self.ends[lineage as usize - 1] -= len;
+        self.seqs[lineage as usize - 1] -= 1;
     }
 
     /// Waits until everything staged is durable.

@@ -7,4 +7,5 @@ mod harness;
 mod inherited;
 mod reads;
 mod recovery_table;
+mod settled;
 mod throughput;

@@ -13,15 +13,15 @@ use crate::storage::scan::StopReason;
 use crate::storage::segment_list::{ListError, Listed, SegmentList};
 use crate::storage::simulated::SimulatedStore;
 
-struct Filled {
-    store: SimulatedStore,
-    staged: Vec<(Seen, Vec<u8>)>,
+pub(super) struct Filled {
+    pub(super) store: SimulatedStore,
+    pub(super) staged: Vec<(Seen, Vec<u8>)>,
     /// Number of the last segment that has begun.
-    last: u32,
+    pub(super) last: u32,
 }
 
 /// A log of several segments, the last of them with a few commits and then a mark, and one that has not begun.
-async fn filled() -> Filled {
+pub(super) async fn filled() -> Filled {
     let store = SimulatedStore::new();
     let (log, _, _, _) = open(&store, options()).await;
     let mut client = Client::new(log.clone());
@@ -47,14 +47,14 @@ async fn is_listed(store: &SimulatedStore, number: u32) -> bool {
     list.segments.iter().any(|segment| segment.number == number)
 }
 
-async fn edit_list(store: &SimulatedStore, change: impl FnOnce(&mut SegmentList)) {
+pub(super) async fn edit_list(store: &SimulatedStore, change: impl FnOnce(&mut SegmentList)) {
     let mut list = SegmentList::read(store).await.expect("readable").expect("there is one");
     change(&mut list);
     list.write(store).await.expect("written");
 }
 
 /// Header and positions of the commits of a segment.
-fn commits(store: &SimulatedStore, number: u32) -> (SegmentHeader, Vec<(usize, CommitHeader)>) {
+pub(super) fn commits(store: &SimulatedStore, number: u32) -> (SegmentHeader, Vec<(usize, CommitHeader)>) {
     let bytes = store.bytes(&file_name::segment(number));
     let header = SegmentHeader::parse(&bytes[..BLOCK_BYTES]).expect("begun");
     let mut found = Vec::new();
@@ -66,11 +66,11 @@ fn commits(store: &SimulatedStore, number: u32) -> (SegmentHeader, Vec<(usize, C
     (header, found)
 }
 
-fn flip(store: &SimulatedStore, number: u32, at: usize) {
+pub(super) fn flip(store: &SimulatedStore, number: u32, at: usize) {
     store.edit(&file_name::segment(number), |bytes| bytes[at] ^= 0x40);
 }
 
-fn zero(store: &SimulatedStore, number: u32, at: usize, len: usize) {
+pub(super) fn zero(store: &SimulatedStore, number: u32, at: usize, len: usize) {
     store.edit(&file_name::segment(number), |bytes| bytes[at..at + len].fill(0));
 }
 
@@ -83,7 +83,7 @@ async fn opens_whole(filled: &Filled, case: &str) -> crate::storage::log::Recove
 }
 
 /// The log does not open: which file and which position it names.
-async fn refused(store: &SimulatedStore, case: &str) -> (String, u64) {
+pub(super) async fn refused(store: &SimulatedStore, case: &str) -> (String, u64) {
     match try_open(store, options()).await {
         Err(OpenError::Damaged { path, position, what }) => {
             let text = OpenError::Damaged { path: path.clone(), position, what }.to_string();
