@@ -343,15 +343,7 @@ impl<'a> Run<'a> {
                     self.group(lineage).attributes = Some((attributes, time_ms));
                 }
             }
-            What::Snapshot(snapshot) => {
-                self.named(&snapshot.parts);
-                let lineage = snapshot.lineage;
-                if self.first_of(lineage, hashes).is_some()
-                    && self.streams.has_snapshot(lineage, snapshot.offset, &snapshot.digest)
-                {
-                    self.group(lineage).snapshot = Some((snapshot, time_ms));
-                }
-            }
+            What::Snapshot(snapshot) => self.snapshot(snapshot, hashes, time_ms),
             What::Retained { lineage, offset, record } => {
                 // A later one says more.
                 if self.first_of(lineage, hashes) == Some(offset) {
@@ -370,6 +362,16 @@ impl<'a> Run<'a> {
                     self.claim(lineage, id, epoch, first_seq, &runs);
                 }
             }
+        }
+    }
+
+    fn snapshot(&mut self, snapshot: Box<Snapshot>, hashes: HashRange, time_ms: u64) {
+        self.named(&snapshot.parts);
+        let lineage = snapshot.lineage;
+        if self.first_of(lineage, hashes).is_some()
+            && self.streams.has_snapshot(lineage, snapshot.offset, &snapshot.digest)
+        {
+            self.group(lineage).snapshot = Some((snapshot, time_ms));
         }
     }
 
