@@ -6,7 +6,9 @@ mod common;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
+use std::time::{Duration, Instant};
 
+use common::server::PATIENCE;
 use common::stream::split_array;
 use common::{DataDir, JSON, OCTETS, Server, Stream, TEXT};
 use thalweg::limits;
@@ -36,6 +38,12 @@ struct Known {
     tokens: Vec<(String, usize)>,
     produced: Vec<Produced>,
     closed: bool,
+    /// How much of the content retention has taken.
+    trimmed: usize,
+    /// Its snapshot: token and body.
+    snapshot: Option<(String, Vec<u8>)>,
+    /// Its attributes, if they were set.
+    attributes: Option<String>,
     /// What HEAD says of it beside the offset.
     settings: Vec<Option<String>>,
 }
@@ -51,6 +59,9 @@ impl Known {
             tokens: vec![(answer.next_offset(), 0)],
             produced: Vec::new(),
             closed: false,
+            trimmed: 0,
+            snapshot: None,
+            attributes: None,
             settings: Vec::new(),
         };
         known.settings = known.settings(server);
@@ -63,7 +74,13 @@ impl Known {
 
     fn settings(&self, server: &Server) -> Vec<Option<String>> {
         let head = self.on(server).head();
-        let names = ["content-type", "stream-ttl", "stream-expires-at"];
+        let names = [
+            "content-type",
+            "stream-ttl",
+            "stream-expires-at",
+            "stream-record-first",
+            "stream-snapshot-offset",
+        ];
         names.iter().map(|name| head.header(name).map(str::to_owned)).collect()
     }
 
@@ -105,6 +122,21 @@ impl Known {
         self.produced.push(Produced { seq, offset, record_start, record_next });
     }
 
+    /// A snapshot of everything, and what it makes superfluous goes, but for the last few appends; new attributes.
+    fn condense(&mut self, server: &Server, round: usize) {
+        let (token, _) = self.tokens.last().expect("its creation has one").clone();
+        let body = format!("{} in round {round} ", self.path).repeat(3000 * (round % 3)).into_bytes();
+        let put = |what: String| server.request("PUT", format!("{}/{what}", self.path));
+        put(format!("snapshot/{token}")).header("Content-Type", TEXT).body(&body).expect(204);
+        let (from, before) = &self.tokens[self.tokens.len().saturating_sub(3)];
+        put(format!("retention/{from}")).expect(204);
+        let attributes = format!("{{\"title\":\"round {round}\"}}");
+        put("attrs".to_owned()).header("Content-Type", JSON).body(&attributes).expect(204);
+        self.attributes = Some(attributes);
+        (self.trimmed, self.snapshot) = (*before, Some((token, body)));
+        self.settings = self.settings(server);
+    }
+
     fn close(&mut self, server: &Server) {
         self.on(server).close();
         self.closed = true;
@@ -113,7 +145,19 @@ impl Known {
     /// Compares the server with what is known.
     fn check(&self, server: &Server, when: &str) {
         let (stream, path) = (self.on(server), &self.path);
+        if let Some(attributes) = &self.attributes {
+            let read = server.request("GET", format!("{path}/attrs")).expect(200);
+            assert_eq!(read.text(), attributes, "{when}: attributes of {path}");
+        }
+        if let Some((token, body)) = &self.snapshot {
+            let read = server.request("GET", format!("{path}/snapshot/{token}")).expect(200);
+            assert!(read.body == *body, "{when}: snapshot of {path}: {} bytes", read.body.len());
+        }
         for (token, before) in [("-1".to_owned(), 0)].iter().chain(&self.tokens) {
+            if *before < self.trimmed {
+                stream.get(&format!("offset={token}")).expect(410);
+                continue;
+            }
             let mut read = Vec::new();
             for page in stream.pages(token) {
                 match self.content_type {
@@ -132,7 +176,10 @@ impl Known {
         for Produced { seq, offset, record_start, record_next } in &self.produced {
             // The body of a duplicate does not matter.
             let again = stream.produce("p", 3, *seq, "[0]").expect(204);
-            assert_eq!(again.next_offset(), *offset, "{when}: {path}, sequence {seq}");
+            // Of a place that retention has taken, only the ordinals are known.
+            if self.tokens.iter().any(|(token, before)| token == offset && *before >= self.trimmed) {
+                assert_eq!(again.next_offset(), *offset, "{when}: {path}, sequence {seq}");
+            }
             assert_eq!(again.header("stream-record-start"), record_start.as_deref(), "{when}: {path} {seq}");
             assert_eq!(again.header("stream-record-next"), record_next.as_deref(), "{when}: {path} {seq}");
         }
@@ -250,6 +297,50 @@ impl World {
     }
 }
 
+impl World {
+    /// What settling is for: snapshots that take the place of others, data that goes, streams that come and go between the
+    /// others on every shard.
+    fn churn(&mut self, server: &Server) {
+        let round = self.round;
+        for known in self.streams.iter_mut().filter(|known| !known.closed && !known.path.starts_with("/v1/"))
+        {
+            known.condense(server, round);
+        }
+        for n in 0..12 {
+            let filler = server.stream(&format!("/alpha/filler-{n}"), OCTETS);
+            filler.put().expect(201);
+            for _ in 0..6 {
+                filler.append(vec![n; 60_000]);
+            }
+        }
+        for known in self.streams.iter_mut().filter(|known| !known.closed) {
+            known.append(server, format!("[\"behind the fillers of {round}\"]"));
+        }
+        for n in 0..12 {
+            server.stream(&format!("/alpha/filler-{n}"), OCTETS).delete();
+        }
+    }
+}
+
+/// Settled segments below a directory.
+fn settled(dir: &DataDir) -> Vec<PathBuf> {
+    let is_settled = |path: &PathBuf| {
+        // One that has just been replaced is none.
+        let Ok(bytes) = std::fs::read(path) else { return false };
+        bytes.len() >= 4096 && bytes[..8] == *b"THALSEG1" && bytes[72..80] != [0; 8]
+    };
+    common::files::try_segments(&dir.path()).into_iter().filter(is_settled).collect()
+}
+
+/// Waits until the server has settled something.
+fn await_settling(dir: &DataDir, before: &[PathBuf]) {
+    let deadline = Instant::now() + PATIENCE;
+    while settled(dir).iter().all(|path| before.contains(path)) {
+        assert!(Instant::now() < deadline, "nothing is settled");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 fn offline(subcommand: &str, dir: &DataDir, flags: &[&str]) -> Output {
     let mut command = Server::command();
     command.arg(subcommand).arg(dir.path()).args(flags).output().expect("the binary under test can be run")
@@ -322,6 +413,39 @@ fn nothing_changes_but_the_number() {
         start(&dir, shards).stop();
     }
     world.check(&start(&dir, "3"), "at the end");
+}
+
+#[test]
+fn settled_segments_are_shared_out_and_settled_again() {
+    let dir = DataDir::new();
+    let mut world = None;
+    let lives = [
+        ("3", "kill"),
+        ("3", "stop"),
+        ("1", "stop"),
+        ("2", "kill"),
+        ("5", "stop"),
+        ("2", "kill"),
+        ("1", "stop"),
+    ];
+    for (round, (shards, end)) in lives.into_iter().enumerate() {
+        let when = format!("round {round}, {shards} shards");
+        let server = start(&dir, shards);
+        let world = world.get_or_insert_with(|| World::create(&server));
+        world.check(&server, &when);
+        world.grow(&server);
+        let before = settled(&dir);
+        world.churn(&server);
+        await_settling(&dir, &before);
+        world.check(&server, &format!("{when}, settled"));
+        if end == "kill" {
+            server.kill()
+        } else {
+            server.stop()
+        }
+        check_offline(&dir, world);
+    }
+    world.expect("it was made").check(&start(&dir, "4"), "at the end");
 }
 
 /// The last segments of a directory that have begun, one for each shard; the shards' logs are all in use.
