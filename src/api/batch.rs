@@ -337,6 +337,7 @@ impl Progress {
         let event =
             appended_event(self.id, &CONTROLS, tail.bytes, owned.lengths(), Payload::Parts(&staged.parts));
         let stamp = api.shard.stage_append(self.id, event, 0, |_| {});
+        staged.named(stamp.ticket);
         self.acknowledge_run(tail.bytes, tail.records, is_json, stamp.ticket);
         Ok(())
     }

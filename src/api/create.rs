@@ -382,6 +382,7 @@ impl LargeCreate {
         let payload = Payload::Parts(&staged.parts);
         let event = wanted.event(lineage, named, generation);
         let (id, ticket) = api.stage_new(event, canonical, payload, meta_bytes);
+        staged.named(ticket);
         api.created(out, self.manner, id, &self.location);
         Ok(Step::After(ticket))
     }

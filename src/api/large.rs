@@ -2,6 +2,7 @@
 //! between; one final entry, checked anew, publishes them. Chunks that no entry publishes are garbage.
 
 use crate::http::service::{Fill, OneShot, Step};
+use crate::http::turn::Turn;
 use crate::limits::RECORDS_PER_APPEND_MAX;
 use crate::protocol::errors::{Code, Problem};
 use crate::shard::pending::PendingChunk;
@@ -105,14 +106,15 @@ pub async fn wait_for_room(api: &Api, meta_bytes: usize, payload_bytes: usize) -
     }
 }
 
-/// Chunk entries of a payload that no entry names yet.
+/// Chunk entries of a payload that no entry names yet. Dropped, they are garbage.
 #[derive(Default)]
 pub struct StagedParts {
     /// Where they lie, in order.
     pub parts: Vec<Part>,
     /// Ticket of the last one.
     pub ticket: u64,
-    /// Keeps settling from them; to be dropped once an entry that names them is staged, or never will be.
+    turn: Turn,
+    /// Keeps settling from them.
     pending: Option<PendingChunk>,
 }
 
@@ -126,9 +128,16 @@ impl StagedParts {
             let segment = part.place.segment;
             self.pending.get_or_insert_with(|| api.shard.pending_chunks.enter(segment));
             self.parts.push(part);
-            glommio::yield_if_needed().await;
+            self.turn.did(chunk.len()).await;
         }
         Ok(())
+    }
+
+    /// An entry that names them was just staged under this ticket: to be said before anything is awaited.
+    pub fn named(self, ticket: u64) {
+        if let Some(pending) = self.pending {
+            pending.named(ticket);
+        }
     }
 }
 
@@ -200,6 +209,7 @@ impl LargeAppend {
         let lengths = self.payload.lengths();
         let event = appended_event(self.id, &controls, start, lengths, Payload::Parts(&staged.parts));
         let stamp = api.shard.stage_append(self.id, event, 0, |_| {});
+        staged.named(stamp.ticket);
         api.appended(out, self.manner, self.id, &controls, lengths);
         Ok(Step::After(stamp.ticket))
     }

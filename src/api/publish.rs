@@ -5,6 +5,7 @@
 
 use crate::http::pieces::Pieces;
 use crate::http::service::{Admit, OneShot, Step};
+use crate::http::turn::Turn;
 use crate::http::{Framing, Known, Status};
 use crate::protocol::digest::{self, DIGEST_BYTES, Digester};
 use crate::protocol::errors::{Code, Problem};
@@ -25,8 +26,6 @@ use super::{Api, Named, Request, Step404, too_large};
 
 /// Metadata bytes of the final entry besides its content type and parts, generously.
 const META_BYTES: usize = 160;
-/// Bytes of a body that are digested without a look at other work.
-const DIGEST_STEP_BYTES: usize = 256 * 1024;
 
 /// A snapshot to be published.
 struct Publication {
@@ -237,7 +236,8 @@ impl Publication {
             // No await from here on: what is checked is what the entry is staged against.
             if let Judged::Fresh(at) = self.check(api, Some(&digest))? {
                 (event.offset, event.record) = (at.bytes, at.records);
-                api.shard.stage(&Event::SnapshotPublished(event), Target::Known(self.id));
+                let stamp = api.shard.stage(&Event::SnapshotPublished(event), Target::Known(self.id));
+                staged.named(stamp.ticket);
             }
             Ok(())
         };
@@ -249,9 +249,10 @@ impl Publication {
 
     async fn digest(&self, body: &Pieces) -> [u8; DIGEST_BYTES] {
         let mut digester = Digester::new(&self.content_type);
-        for step in body.iter().flat_map(|piece| piece.chunks(DIGEST_STEP_BYTES)) {
-            digester.update(step);
-            glommio::yield_if_needed().await;
+        let mut turn = Turn::default();
+        for piece in body.iter() {
+            digester.update(piece);
+            turn.did(piece.len()).await;
         }
         digester.finish()
     }

@@ -3,6 +3,7 @@
 
 mod bench;
 mod buckets;
+mod model;
 mod random;
 mod records;
 mod settle;

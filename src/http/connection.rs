@@ -30,6 +30,7 @@ use super::problem::HeadProblem;
 use super::readiness::Readiness;
 use super::service::{Admit, Fill, Service, Source, Step, Wait};
 use super::socket::Socket;
+use super::turn::Turn;
 use crate::limits;
 use arriving::{Arriving, Budget};
 
@@ -85,6 +86,8 @@ struct Connection<S: Service> {
     body_ready: bool,
     /// What the body of the request at hand takes of the budget, until the request is served.
     budget: Option<Budget<S>>,
+    /// Reading bodies gives way to other work.
+    turn: Turn,
     output: Vec<u8>,
     pending: Vec<Pending>,
     /// A commit failed: the connection ends once what is answered is written.
@@ -105,6 +108,7 @@ pub async fn serve<S: Service>(stream: Socket, unread: Vec<u8>, shared: Rc<Share
         pieces: None,
         body_ready: false,
         budget: None,
+        turn: Turn::default(),
         output: Vec::new(),
         pending: Vec::new(),
         failed: false,

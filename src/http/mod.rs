@@ -15,6 +15,7 @@
 //! | [`connection`] | one connection: requests in order, answers in order |
 //! | [`connections`] | all connections of a shard: their count, their deadlines |
 //! | [`buffer`] | memory for what was read and not yet served |
+//! | [`turn`] | how long work gives way to other work |
 //! | [`service`] | what a connection asks of the layer above |
 //!
 //! Invariants:
@@ -39,6 +40,7 @@ pub mod readiness;
 pub mod response;
 pub mod service;
 pub mod socket;
+pub mod turn;
 
 pub use body::{ChunkedDecoder, Fed};
 pub use head::{Framing, Head, Method};

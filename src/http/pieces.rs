@@ -1,7 +1,9 @@
 //! A long body in pieces: it grows without being moved, and goes piece by piece.
 
-/// Bytes of a full piece.
-pub const PIECE_BYTES: usize = 1024 * 1024;
+use super::turn::TURN_BYTES;
+
+/// Bytes of a full piece: what is done with one is done in one turn.
+pub const PIECE_BYTES: usize = TURN_BYTES;
 
 /// The bytes of a body, in order. All pieces but the last one are full; none is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

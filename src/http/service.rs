@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use super::head::Head;
 use super::pieces::Pieces;
+use super::turn::Turn;
 use crate::protocol::errors::Problem;
 
 /// What to do with a request whose body has not arrived whole.
@@ -109,15 +110,15 @@ pub trait Slices: 'static {
 
 /// The answer that `slices` makes, as a step.
 pub fn sliced(slices: impl Slices) -> Step {
-    Step::Later(Box::new(Sliced::Idle(slices)))
+    Step::Later(Box::new(Sliced::Idle(slices, Turn::default())))
 }
 
 /// What a slice under way gives back: who makes the next one, the bytes, and how it goes on.
-type Slice<S> = Pin<Box<dyn Future<Output = (S, Vec<u8>, Fill)>>>;
+type Slice<S> = Pin<Box<dyn Future<Output = (S, Turn, Vec<u8>, Fill)>>>;
 
 /// See [`sliced`].
 enum Sliced<S> {
-    Idle(S),
+    Idle(S, Turn),
     UnderWay(Slice<S>),
     Ended,
 }
@@ -125,15 +126,16 @@ enum Sliced<S> {
 impl<S: Slices> Source for Sliced<S> {
     fn poll_fill(&mut self, context: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Fill> {
         let mut slice: Slice<S> = match std::mem::replace(self, Sliced::Ended) {
-            Sliced::Idle(mut slices) => Box::pin(async move {
+            Sliced::Idle(mut slices, mut turn) => Box::pin(async move {
                 let mut bytes = Vec::new();
                 let fill = slices.next(&mut bytes).await;
-                (slices, bytes, fill)
+                turn.did(bytes.len()).await;
+                (slices, turn, bytes, fill)
             }),
             Sliced::UnderWay(slice) => slice,
             Sliced::Ended => panic!("an answer that has ended is asked for more"),
         };
-        let Poll::Ready((slices, bytes, fill)) = slice.as_mut().poll(context) else {
+        let Poll::Ready((slices, turn, bytes, fill)) = slice.as_mut().poll(context) else {
             *self = Sliced::UnderWay(slice);
             return Poll::Pending;
         };
@@ -143,7 +145,7 @@ impl<S: Slices> Source for Sliced<S> {
             out.extend_from_slice(&bytes);
         }
         if fill == Fill::More {
-            *self = Sliced::Idle(slices);
+            *self = Sliced::Idle(slices, turn);
         }
         Poll::Ready(fill)
     }

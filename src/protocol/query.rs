@@ -126,6 +126,7 @@ pub fn record(query: Option<&[u8]>) -> Result<Option<RecordStart>, Problem> {
     let mut buffer = [0; VALUE_BYTES_MAX];
     for (name, value) in pairs(query.unwrap_or_default()) {
         if let Some(Parameter::Record(records::Parameter::Record)) = parameter(name) {
+            once(records.start.is_some(), Code::ConflictingStart, "record is given twice")?;
             records.take(records::Parameter::Record, short_value(value, &mut buffer))?;
         }
     }

@@ -59,7 +59,7 @@ pub struct Shard {
     pub lineages: Arc<lineage::Lineages>,
     /// Everyone's mailbox.
     pub mailboxes: Mailboxes,
-    /// Chunk entries that no entry names yet.
+    /// Chunk entries that no durable entry names yet.
     pub pending_chunks: PendingChunks,
     /// Serialises changes of the buckets that this shard is home to.
     pub bucket_gate: glommio::sync::Semaphore,
@@ -308,9 +308,9 @@ impl Shard {
     }
 
     /// The lowest index (`Place::segment`) of the segments in which operations under way have put chunk entries that no
-    /// entry names yet: from there on the log may hold bytes that count though no stream knows of them.
+    /// durable entry names yet: from there on the log may hold bytes that count though no stream knows of them.
     pub fn oldest_pending_chunk(&self) -> Option<u32> {
-        self.pending_chunks.oldest()
+        self.pending_chunks.oldest(self.log.durable())
     }
 
     /// Whether the server is stopping.

@@ -220,6 +220,15 @@ impl Stream {
         if ordinal <= first.records { first.bytes } else { self.index.offset_of(ordinal) }
     }
 
+    /// An append is a use, and the log knows of it by the time of its commit, and of no later one.
+    pub fn note_write(&mut self, time_ms: u64) {
+        if let Some(lifetime) = &mut self.lifetime {
+            lifetime.used_ms = lifetime.used_ms.max(time_ms);
+            lifetime.recorded_ms = lifetime.recorded_ms.max(time_ms);
+            lifetime.recovered = false;
+        }
+    }
+
     /// Whether live readers are attached.
     pub fn has_readers(&self) -> bool {
         self.rare.as_ref().is_some_and(|rare| !rare.readers.is_empty())

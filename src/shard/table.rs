@@ -222,7 +222,8 @@ impl Table {
     pub fn relocate(&mut self, moved: &Move) {
         let Some(id) = self.find_lineage(moved.lineage) else { return };
         let stream = self.streams.get_mut(id.slot);
-        stream.extents = stream.extents.relocated(stream.first().bytes, moved.from, &moved.parts);
+        let first = stream.first().bytes;
+        stream.extents.relocate(first, moved.from, &moved.parts);
     }
 
     /// Settling has moved a snapshot.
@@ -371,8 +372,9 @@ impl Table {
         let end = *end;
         stream.index.skip_to(end.records, end.bytes);
         stream.extents.forget_before(end.bytes);
+        stream.note_write(stamp.time_ms);
         self.records += gone.records;
-        self.effect(id, stamp, Change::End(end, None));
+        self.effect(id, stamp, Change::End(end, Some(stamp.time_ms)));
         self.retain(id, Start { bytes: end.bytes, records: end.records }, stamp);
     }
 
@@ -419,12 +421,7 @@ impl Table {
         stream.staged.records += count;
         stream.staged.closed |= appended.closed;
         assert_eq!(stream.index.end(), stream.staged.bytes, "the index ends where the stream does");
-        if let Some(lifetime) = &mut stream.lifetime {
-            // The log knows of this use by the time of its commit, and of no later one.
-            lifetime.used_ms = lifetime.used_ms.max(stamp.time_ms);
-            lifetime.recorded_ms = lifetime.recorded_ms.max(stamp.time_ms);
-            lifetime.recovered = false;
-        }
+        stream.note_write(stamp.time_ms);
         self.records += count;
         let written_ms = (bytes > 0).then_some(stamp.time_ms);
         let end = stream.staged;

@@ -31,7 +31,7 @@ const FLAG_BITS: u32 = 3;
 
 const _: () = {
     assert!(size_of::<ExtentIndex>() <= 32, "every stream holds one inline");
-    assert!(size_of::<Many>() <= 96, "an idle stream may own one");
+    assert!(size_of::<Many>() <= 112, "an idle stream may own one");
 };
 
 /// Where the bytes of a stream lie.
@@ -52,7 +52,10 @@ enum Shape {
 
 #[derive(Debug)]
 struct Many {
-    /// All extents but the last one; never empty.
+    /// The first extents, if they were rewritten: few and large, so they are kept as they are. Never empty. What is packed before
+    /// its end does not count any more.
+    front: Option<Box<[Front]>>,
+    /// The extents between the front and the last one.
     packed: Packed,
     /// The last extent that is written.
     written: Extent,
@@ -68,6 +71,41 @@ struct Many {
 struct Extent {
     place: Place,
     len: u32,
+}
+
+impl Many {
+    /// The front; empty if there is none.
+    fn front(&self) -> &[Front] {
+        self.front.as_deref().unwrap_or_default()
+    }
+
+    /// Offset at which the front ends; 0 if there is none.
+    fn front_end(&self) -> u64 {
+        self.front().last().map_or(0, Front::end)
+    }
+}
+
+/// An extent of the front, with its start.
+#[derive(Clone, Copy, Debug)]
+struct Front {
+    start: u64,
+    extent: Extent,
+}
+
+impl Front {
+    fn end(&self) -> u64 {
+        self.start + u64::from(self.extent.len)
+    }
+
+    /// What of it lies from `from` on, and before `to`.
+    fn cut(&self, from: u64, to: u64) -> Option<Front> {
+        let (start, end) = (self.start.max(from), self.end().min(to));
+        let place = self.extent.place;
+        (start < end).then(|| Front {
+            start,
+            extent: Extent { place: place.further((start - self.start) as u32), len: (end - start) as u32 },
+        })
+    }
 }
 
 /// A range of stream bytes that can be read from one place of the log.
@@ -156,6 +194,7 @@ impl ExtentIndex {
         );
         let mut pieces = Pieces {
             index: self,
+            front: &[],
             packed: None,
             at: None,
             block: &[],
@@ -165,13 +204,10 @@ impl ExtentIndex {
             to,
         };
         if let Shape::Many(many) = &self.shape {
-            if from >= many.last_start {
-                pieces.next_start = many.last_start;
+            if from < many.front_end() {
+                pieces.front = &many.front()[many.front().partition_point(|front| front.end() <= from)..];
             } else {
-                let at = many.packed.find_x(from);
-                let block = many.packed.block(at);
-                (pieces.packed, pieces.at, pieces.block) = (Some(&many.packed), Some(at), block.bytes);
-                (pieces.next_start, pieces.extent) = (block.start.x, Extent::default());
+                pieces.enter(many, from);
             }
         }
         pieces
@@ -187,46 +223,96 @@ impl ExtentIndex {
         if let Shape::Many(many) = &mut self.shape {
             if offset >= many.last_start {
                 (self.start, self.shape) = (many.last_start, Shape::One(many.last));
+            } else if offset < many.front_end() {
+                let gone = many.front().partition_point(|front| front.end() <= offset);
+                if gone > 0 {
+                    many.front = Some(many.front()[gone..].into());
+                }
+                self.start = many.front()[0].start;
             } else {
+                let front_end = many.front_end();
+                many.front = None;
                 many.packed.forget_before_x(offset);
-                self.start = many.packed.first().x;
+                self.start = many.packed.first().x.max(front_end);
             }
         }
     }
 
-    /// The index from offset `first` on, where the bytes from offset `from` on lie in `parts` now, as far as these reach.
+    /// The bytes from offset `from` on lie in `parts` now, as far as these reach; what lies before `first` is forgotten. Costs
+    /// as much as there are rewritten extents, and those before the moved ones that are not.
     ///
     /// # Panics
     /// If the parts reach beyond the end.
-    pub fn relocated(&self, first: u64, from: u64, parts: &[Part]) -> ExtentIndex {
+    pub fn relocate(&mut self, first: u64, from: u64, parts: &[Part]) {
         let first = first.max(self.start).min(self.end);
         let to = from + parts.iter().map(|part| u64::from(part.len)).sum::<u64>();
         assert!(to <= self.end, "bytes {from} to {to} of {} were moved", self.end);
-        let mut index = ExtentIndex { start: first, end: first, shape: Shape::Empty };
-        let keep = |from: u64, to: u64, index: &mut ExtentIndex| {
-            for Piece { place, from, len, .. } in self.pieces(from.min(to), to) {
-                index.push(index.end, u64::from(len), place.further(from));
+        if to <= first {
+            return;
+        }
+        let old_front_end = match &self.shape {
+            Shape::Many(many) => many.front_end().max(self.start),
+            _ => self.start,
+        };
+        // Everything up to where the rewritten part ends becomes the front.
+        let front_end = old_front_end.max(to);
+        let mut front = Vec::new();
+        let kept = |from: u64, to: u64, front: &mut Vec<Front>| {
+            let mut start = from;
+            for Piece { place, from, len, .. } in self.pieces(from, to) {
+                front.push(Front { start, extent: Extent { place: place.further(from), len } });
+                start += u64::from(len);
             }
         };
-        keep(first, from.max(first), &mut index);
+        kept(first, from.max(first), &mut front);
         let mut start = from;
         for Part { place, len } in parts {
-            let end = start + u64::from(*len);
-            if end > first {
-                let gone = first.saturating_sub(start) as u32;
-                index.push(index.end, u64::from(len - gone), place.further(gone));
-            }
-            start = end;
+            let moved = Front { start, extent: Extent { place: *place, len: *len } };
+            front.extend(moved.cut(first, u64::MAX));
+            start = moved.end();
         }
-        keep(to.max(first), self.end, &mut index);
-        index
+        kept(to.max(first), front_end, &mut front);
+        self.start = first;
+        self.set_front(front, front_end);
+    }
+
+    /// Makes `front` the first extents, up to `front_end`.
+    fn set_front(&mut self, mut front: Vec<Front>, front_end: u64) {
+        let (last, last_start) = match &self.shape {
+            Shape::Many(many) if front_end <= many.last_start => {
+                let Shape::Many(many) = &mut self.shape else { unreachable!("it has just been one") };
+                many.packed.forget_before_x(front_end);
+                many.front = (!front.is_empty()).then(|| front.into());
+                return;
+            }
+            // The front reaches into the last extent: its rest is the last one.
+            _ => {
+                let (last, last_start) = self.last();
+                let last = Front { start: last_start, extent: last };
+                match last.cut(front_end, u64::MAX) {
+                    Some(rest) => (rest.extent.place, rest.start),
+                    None => {
+                        let rest = front.pop().expect("the front holds all of the index");
+                        (rest.extent.place, rest.start)
+                    }
+                }
+            }
+        };
+        if front.is_empty() {
+            self.shape = Shape::One(last);
+            return;
+        }
+        let packed = Packed::new(Point { x: last_start, y: 0 }, false);
+        let (front, written) = (Some(front.into()), Extent::default());
+        let many = Many { front, packed, written, last, last_start, open: 0 };
+        self.shape = Shape::Many(Box::new(many));
     }
 
     /// Bytes it occupies, itself and unused capacity included.
     pub fn memory_bytes(&self) -> usize {
         let heap = match &self.shape {
             Shape::Empty | Shape::One(_) => 0,
-            Shape::Many(many) => size_of::<Many>() + many.packed.heap_bytes(),
+            Shape::Many(many) => size_of::<Many>() + many.packed.heap_bytes() + size_of_val(many.front()),
         };
         size_of::<ExtentIndex>() + heap
     }
@@ -245,7 +331,7 @@ impl ExtentIndex {
 impl Many {
     fn new(start: u64, first: Extent, last: Place, last_start: u64) -> Many {
         let packed = Packed::new(Point { x: start, y: 0 }, false);
-        let mut many = Many { packed, written: Extent::default(), last, last_start, open: 0 };
+        let mut many = Many { front: None, packed, written: Extent::default(), last, last_start, open: 0 };
         many.write(first);
         many
     }
@@ -321,6 +407,8 @@ impl Extent {
 #[derive(Clone, Debug)]
 pub struct Pieces<'a> {
     index: &'a ExtentIndex,
+    /// Extents of the front that are ahead.
+    front: &'a [Front],
     /// Written extents, while some of them are ahead.
     packed: Option<&'a Packed>,
     at: Option<At>,
@@ -333,9 +421,28 @@ pub struct Pieces<'a> {
     to: u64,
 }
 
-impl Pieces<'_> {
+impl<'a> Pieces<'a> {
+    /// Goes to the extent that holds `from`, behind the front.
+    fn enter(&mut self, many: &'a Many, from: u64) {
+        if from >= many.last_start {
+            self.next_start = many.last_start;
+            return;
+        }
+        let at = many.packed.find_x(from);
+        let block = many.packed.block(at);
+        (self.packed, self.at, self.block) = (Some(&many.packed), Some(at), block.bytes);
+        (self.next_start, self.extent) = (block.start.x, Extent::default());
+    }
+
     /// The next extent and its start; only while bytes are left.
     fn next_extent(&mut self) -> (Extent, u64) {
+        if let Some((front, rest)) = self.front.split_first() {
+            self.front = rest;
+            if let (Shape::Many(many), true) = (&self.index.shape, rest.is_empty()) {
+                self.enter(many, many.front_end());
+            }
+            return (front.extent, front.start);
+        }
         let start = self.next_start;
         if self.block.is_empty() {
             // Between blocks; after the last one comes the extent that is not written.

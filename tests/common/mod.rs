@@ -10,6 +10,7 @@
 pub mod batch;
 pub mod client;
 pub mod files;
+pub mod parts;
 pub mod random;
 pub mod records;
 pub mod server;
@@ -17,6 +18,7 @@ pub mod sse;
 pub mod stream;
 
 pub use client::{Connection, Request, Response};
+pub use parts::{Bootstrap, Part, digest};
 pub use random::Random;
 pub use server::{DataDir, Server};
 pub use sse::{Event, Events};

@@ -8,11 +8,8 @@ import { dirname, join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { parseArgs } from "node:util"
 
-import { startServer } from "../support/server.mjs"
+import { against } from "../support/against.mjs"
 import { EXPECTED_COUNT, check } from "./expected.mjs"
-
-/** Several tests wait for a long-poll to time out, each for at most 5 s of the suite's own patience. */
-const LONG_POLL_TIMEOUT_MS = 2_000
 
 const here = dirname(fileURLToPath(import.meta.url))
 const { values } = parseArgs({
@@ -37,32 +34,17 @@ async function runSuite(baseUrl, reportFile) {
 }
 
 const directory = mkdtempSync(join(tmpdir(), "thalweg-conformance-"))
-let server
-try {
-  const flags = ["--shards", values.shards, "--long-poll-timeout-ms", String(LONG_POLL_TIMEOUT_MS)]
-  server = values.url ? undefined : await startServer(flags)
-  const where = server ? `a fresh server, shards: ${values.shards}` : values.url
-  const baseUrl = server ? server.url : values.url
+await against(values, async (baseUrl, where) => {
   console.log(`Conformance suite against ${where}`)
   const { code, report } = await runSuite(baseUrl, join(directory, "report.json"))
   if (values.only) {
     process.exitCode = code
-  } else {
-    const { passed, complaints } = check(report)
-    if (complaints.length === 0 && code !== 0) complaints.push(`vitest ended with ${code}`)
-    for (const complaint of complaints) console.error(complaint)
-    console.log(`${passed} passed, ${EXPECTED_COUNT - passed} failed`)
-    if (complaints.length > 0) throw new Error(`conformance FAILED (${where})`)
+    return
   }
-} catch (error) {
-  console.error(String(error.stack ?? error))
-  process.exitCode = 1
-} finally {
-  try {
-    await server?.stop()
-  } catch (error) {
-    console.error(String(error))
-    process.exitCode = 1
-  }
-  rmSync(directory, { recursive: true, force: true })
-}
+  const { passed, complaints } = check(report)
+  if (complaints.length === 0 && code !== 0) complaints.push(`vitest ended with ${code}`)
+  for (const complaint of complaints) console.error(complaint)
+  console.log(`${passed} passed, ${EXPECTED_COUNT - passed} failed`)
+  if (complaints.length > 0) throw new Error(`conformance FAILED (${where})`)
+})
+rmSync(directory, { recursive: true, force: true })

@@ -81,7 +81,8 @@ pub struct Answer {
 }
 
 impl Answer {
-    fn of(bytes: &[u8]) -> Answer {
+    /// Takes the bytes of an answer apart.
+    pub fn of(bytes: &[u8]) -> Answer {
         let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").expect("a whole head") + 4;
         let head = String::from_utf8(bytes[..end].to_vec()).expect("a head is text");
         let status = head[9..12].parse().expect("a status");

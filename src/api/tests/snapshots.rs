@@ -25,6 +25,16 @@ async fn nudge(start: Started<'_>) -> Live {
     live
 }
 
+/// Lets an operation go on until it has put chunks into the log.
+async fn with_chunks(bench: &Bench, start: Started<'_>) -> Live {
+    let mut live = nudge(start).await;
+    while bench.api.shard.oldest_pending_chunk().is_none() {
+        turn().await;
+        assert!(live.is_silent().await, "{}", live.text());
+    }
+    live
+}
+
 async fn end(live: &mut Live) -> String {
     while !live.ended {
         live.next().await;
@@ -111,7 +121,7 @@ fn a_publication_is_judged_anew_before_it_shows() {
             bench.append("s", TEXT, "cd").await.expect(204);
             bench.hold(true);
             let mut publication =
-                nudge(bench.start("PUT", &at("snapshot", 2), &AS_TEXT, pattern(100_000))).await;
+                with_chunks(&bench, bench.start("PUT", &at("snapshot", 2), &AS_TEXT, pattern(100_000))).await;
             let (method, target) = meanwhile;
             let body = if method == "POST" { "ef" } else { "" };
             let other = bench.start(method, &target, &AS_TEXT, body);
@@ -134,7 +144,8 @@ fn appends_pass_a_large_snapshot() {
         bench.append("s", TEXT, "ab").await.expect(204);
         let body = pattern(10 << 20);
         bench.hold(true);
-        let mut publication = nudge(bench.start("PUT", &at("snapshot", 2), &AS_TEXT, &body)).await;
+        let mut publication =
+            with_chunks(&bench, bench.start("PUT", &at("snapshot", 2), &AS_TEXT, &body)).await;
         let mut passed = 0;
         for round in 0..100 {
             // Whatever the snapshot has put into the log, there is room for an append right behind it.
@@ -165,7 +176,7 @@ fn chunks_are_protected_until_they_are_named_or_given_up() {
         {
             let body = pattern(200_000);
             bench.hold(true);
-            let given_up = nudge(bench.start(method, &target, &AS_TEXT, &body)).await;
+            let given_up = with_chunks(&bench, bench.start(method, &target, &AS_TEXT, &body)).await;
             assert_ne!(shard.oldest_pending_chunk(), None, "{method} {target}");
             drop(given_up);
             assert_eq!(shard.oldest_pending_chunk(), None, "{method} {target}");
@@ -174,6 +185,28 @@ fn chunks_are_protected_until_they_are_named_or_given_up() {
             assert!(answer.starts_with("HTTP/1.1 20"), "{method} {target}: {answer}");
             assert_eq!(shard.oldest_pending_chunk(), None, "{method} {target}");
         }
+    });
+}
+
+/// A client that goes away early does not take the protection with it.
+#[test]
+fn chunks_that_are_named_are_protected_until_that_is_durable() {
+    run(async {
+        let bench = Bench::new(large_segments()).await;
+        bench.create("s", TEXT, &[]).await;
+        let shard = bench.api.shard.clone();
+        bench.hold(true);
+        let mut append = nudge(bench.start("POST", "/test/s", &AS_TEXT, pattern(5 << 20))).await;
+        let staged_bytes = || shard.table.borrow().get(bench.id("s")).expect("it is there").staged.bytes;
+        while staged_bytes() == 0 {
+            turn().await;
+            assert!(append.is_silent().await);
+        }
+        drop(append);
+        assert_ne!(shard.oldest_pending_chunk(), None);
+        bench.hold(false);
+        bench.append("s", TEXT, "behind it").await.expect(204);
+        assert_eq!(shard.oldest_pending_chunk(), None);
     });
 }
 

@@ -173,7 +173,6 @@ impl<S: Service> Connection<S> {
             if self.read_some().await? == 0 {
                 return Ok(false);
             }
-            glommio::yield_if_needed().await;
         }
     }
 
@@ -211,6 +210,7 @@ impl<S: Service> Connection<S> {
     /// Reads once, and counts it as progress of the body.
     async fn read_some(&mut self) -> io::Result<usize> {
         let count = self.receive().await?;
+        self.turn.did(count).await;
         self.entered.body_progress(count, self.shared.service.now_ms());
         Ok(count)
     }

@@ -131,6 +131,99 @@ proptest! {
     }
 }
 
+/// One step in the life of an index that settling works on.
+#[derive(Clone, Debug)]
+enum Step {
+    Push(Vec<Next>),
+    /// From one extent to another, into so many parts.
+    Relocate(prop::sample::Index, prop::sample::Index, usize),
+    Forget(prop::sample::Index),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => prop::collection::vec(next(), 1..60).prop_map(Step::Push),
+        3 => (any::<prop::sample::Index>(), any::<prop::sample::Index>(), 1usize..5)
+            .prop_map(|(from, to, parts)| Step::Relocate(from, to, parts)),
+        1 => any::<prop::sample::Index>().prop_map(Step::Forget),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn rewritten_extents_are_found_where_they_lie_now(steps in prop::collection::vec(step(), 1..12)) {
+        let mut index = ExtentIndex::new();
+        let mut model: Vec<(u64, Extent)> = Vec::new();
+        let (mut first, mut moves) = (0, 0u32);
+        for step in steps {
+            let end = index.end();
+            match step {
+                Step::Push(nexts) => {
+                    for (start, extent) in laid_out(end, &nexts) {
+                        index.push(start, u64::from(extent.len), extent.place);
+                        model.push((start, extent));
+                    }
+                }
+                Step::Relocate(from, to, count) if !model.is_empty() => {
+                    let (from, to) = (from.index(model.len()), to.index(model.len()));
+                    let (from, to) = (from.min(to), from.max(to) + 1);
+                    let (start, stop) = (model[from].0, model[to - 1].0 + u64::from(model[to - 1].1.len));
+                    let mut parts = Vec::new();
+                    let mut left = (stop - start) as u32;
+                    for number in (1..=count as u32).rev() {
+                        let len = left / number;
+                        moves += 1;
+                        let place = Place { segment: 100 + moves % 3, position: 5000 * moves, back: 40 };
+                        parts.extend((len > 0).then_some(Part { place, len }));
+                        left -= len;
+                    }
+                    index.relocate(first, start, &parts);
+                    let mut at = start;
+                    let moved: Vec<_> = parts
+                        .iter()
+                        .map(|part| {
+                            at += u64::from(part.len);
+                            (at - u64::from(part.len), Extent { place: part.place, len: part.len })
+                        })
+                        .collect();
+                    model.splice(from..to, moved);
+                }
+                Step::Relocate(..) => {}
+                Step::Forget(at) => {
+                    first = bounds_before(&model, at).max(first);
+                    index.forget_before(first);
+                }
+            }
+            let end = index.end();
+            prop_assert!(index.start() <= first.max(index.start()) && index.start() <= end);
+            let bounds = model.iter().map(|(start, _)| *start).chain([end]);
+            let bounds: Vec<u64> = bounds.filter(|bound| *bound >= first).collect();
+            for pair in bounds.windows(2) {
+                for (from, to) in [(pair[0], pair[1]), (pair[0].max(first), end), (first.min(end), pair[1])] {
+                    let pieces: Vec<_> = index.pieces(from, to).map(flat).collect();
+                    prop_assert_eq!(joined(pieces), bytes_of(&model, from, to), "bytes {} to {}", from, to);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn rewritten_extents_cost_next_to_nothing() {
+    let mut index = ExtentIndex::new();
+    for at in 0..100_000 {
+        index.push(256 * at, 256, Place { position: 8192 + 300 * at as u32, ..HERE });
+    }
+    let before = index.memory_bytes();
+    let parts: Vec<Part> = (0..90)
+        .map(|number| Part { place: Place { position: 300_000 * number, ..HERE }, len: 256_000 })
+        .collect();
+    index.relocate(0, 0, &parts);
+    assert!(index.memory_bytes() < before / 5, "{} of {before} bytes are left", index.memory_bytes());
+}
+
 /// A place somewhere in an extent, or the end.
 fn bounds_before(extents: &[(u64, Extent)], index: prop::sample::Index) -> u64 {
     let end = extents.last().map_or(0, |(start, extent)| start + u64::from(extent.len));
@@ -217,7 +310,7 @@ fn a_few_extents_are_small() {
     for append in 0..4 {
         index.push(append * 256, 256, interleaved(64, 320, append, 256));
     }
-    assert!(index.memory_bytes() <= 32 + 96 + 16, "{} bytes for 4 extents", index.memory_bytes());
+    assert!(index.memory_bytes() <= 32 + 112 + 16, "{} bytes for 4 extents", index.memory_bytes());
 }
 
 #[test]

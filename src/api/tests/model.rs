@@ -1,0 +1,411 @@
+//! Random operations against a small oracle, in process over a simulated device: the invariants of extension 6.13 after
+//! operations, restarts, crashes at any operation of the device, and rewrites of segments.
+//!
+//! `THALWEG_SEED` repeats a run, `THALWEG_MODEL_RUNS` and `THALWEG_MODEL_STEPS` make it longer. What is checked where is said
+//! in `model/drive.rs`; the oracle and the operations are shared with the black-box test `tests/model.rs`.
+
+mod check;
+mod choose;
+mod content;
+mod drive;
+mod exchange;
+mod operation;
+mod oracle;
+mod predict;
+#[path = "../../../tests/common/random.rs"]
+mod random;
+mod read;
+
+use super::bench::{self, Bench, config, run};
+use crate::config::Config;
+use crate::shard::settle::settle_some;
+use crate::storage::simulated::{Torn, Unsynced};
+
+use check::check;
+use choose::{choose, pick};
+use drive::{Journal, glance, judge, outcomes, perform, resolve, step, verify, verify_all};
+use exchange::{Answer, Request, Server};
+use operation::{Act, Append, From, Offset, Operation, Read};
+use oracle::World;
+use predict::Body;
+use random::Random;
+
+/// Runs, each over a device of its own.
+const RUNS: u64 = 6;
+/// Steps of a run.
+const STEPS: u64 = 700;
+/// Operations that a crash may wait for.
+const OPERATIONS_TO_CRASH: u64 = 60;
+
+/// What has been met: a test that never saw the interesting cases has shown little.
+#[derive(Debug, Default)]
+struct Tally {
+    rewrites: u64,
+    crashes: u64,
+    crashes_while_settling: u64,
+    unseen: u64,
+    unseen_kept: u64,
+    bursts: u64,
+    polls: u64,
+    trimmed: u64,
+    repeated: u64,
+    streams: u64,
+}
+
+impl Tally {
+    fn add(&mut self, other: &Tally) {
+        self.rewrites += other.rewrites;
+        self.crashes += other.crashes;
+        self.crashes_while_settling += other.crashes_while_settling;
+        self.unseen += other.unseen;
+        self.unseen_kept += other.unseen_kept;
+        self.bursts += other.bursts;
+        self.polls += other.polls;
+        self.trimmed += other.trimmed;
+        self.repeated += other.repeated;
+        self.streams += other.streams;
+    }
+}
+
+impl Server for Bench {
+    async fn send(&self, request: &Request) -> Answer {
+        let headers: Vec<_> = request.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        taken_apart(Bench::send(self, request.method, &request.target, &headers, &request.body).await)
+    }
+}
+
+fn taken_apart(answer: bench::Answer) -> Answer {
+    let lines = answer.head.split("\r\n").filter_map(|line| line.split_once(": "));
+    let headers = lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    Answer { status: answer.status, headers, body: answer.body }
+}
+
+/// A run: a server, the oracle, and what goes with them.
+struct Model {
+    config: Config,
+    bench: Bench,
+    world: World,
+    journal: Journal,
+    random: Random,
+    tally: Tally,
+}
+
+impl Model {
+    async fn new(seed: u64) -> Model {
+        let mut random = Random::new(seed);
+        let config = Config {
+            cache_bytes: pick(&mut random, &[0, 0, 1 << 20]),
+            read_page_bytes: pick(&mut random, &[16 << 10, 100_000, 1 << 20]),
+            ..config()
+        };
+        let paths = ["/test/j0", "/test/t1", "/test/j2", "/test/t3", "/v1/stream/model/j4"];
+        let world = World {
+            paths: paths.map(str::to_owned).into(),
+            host: "h".to_owned(),
+            page_bytes: config.read_page_bytes,
+            ..World::default()
+        };
+        let bench = Bench::new(config.clone()).await;
+        Model { config, bench, world, journal: Journal::new(seed), random, tally: Tally::default() }
+    }
+
+    async fn run(mut self, steps: u64) -> Tally {
+        for number in 0..steps {
+            self.journal.step(number);
+            match self.random.below(80) {
+                0 => self.restart().await,
+                1 | 2 => self.settle().await,
+                3 => self.crash().await,
+                4..12 => self.burst().await,
+                12..16 => self.poll().await,
+                _ => step(&self.bench, &mut self.world, &mut self.journal, &mut self.random).await,
+            }
+            if self.random.one_in(12) {
+                let name = self.random.below(self.world.paths.len() as u64) as usize;
+                verify(&self.bench, &mut self.world, &mut self.journal, &mut self.random, name).await;
+            }
+        }
+        self.settle().await;
+        self.restart().await;
+        self.tally.streams = self.world.lineages.len() as u64;
+        self.tally
+    }
+
+    async fn verify(&mut self) {
+        self.verify_inside();
+        for stream in self.world.streams.values() {
+            self.tally.trimmed += stream.first;
+            self.tally.repeated +=
+                stream.producers.values().map(|known| known.appends.len() as u64).sum::<u64>();
+        }
+        verify_all(&self.bench, &mut self.world, &mut self.journal, &mut self.random).await;
+    }
+
+    /// Compares the indexes themselves: all lengths, and all ranges of all producers.
+    fn verify_inside(&self) {
+        let shard = &self.bench.api.shard;
+        let table = shard.table.borrow();
+        assert_eq!(table.len(), self.world.streams.len(), "streams");
+        for (name, expected) in &self.world.streams {
+            let path = &self.world.paths[*name];
+            let key = path.trim_start_matches("/v1/stream/").trim_start_matches('/');
+            // Keys of the flat surface have a mark before them.
+            let id = table.iter().find(|(_, stream)| stream.key.ends_with(key.as_bytes()));
+            let (_, stream) = id.unwrap_or_else(|| panic!("{path} is not there"));
+            assert_eq!(stream.first().records, expected.first, "{path}: F");
+            assert_eq!(stream.first().bytes, expected.first_offset(), "{path}: where F lies");
+            assert_eq!(stream.index.count(), expected.next(), "{path}: N");
+            let lengths = stream.index.lengths_from(expected.first);
+            for (ordinal, (length, message)) in
+                (expected.first..).zip(lengths.zip(expected.messages(expected.first, expected.next())))
+            {
+                let bytes = message.len() as u64 + expected.separator_bytes();
+                assert_eq!(u64::from(length), bytes, "{path}: length of {ordinal}");
+            }
+            assert_eq!(stream.producers.len(), expected.producers.len(), "{path}: producers");
+            for (id, producer) in &expected.producers {
+                for (seq, (start, next)) in producer.appends.iter().enumerate() {
+                    let range = stream.producers.range(id.as_bytes(), producer.epoch, seq as u64);
+                    assert_eq!(range, Some((*start, next - start)), "{path}: {id} {seq}");
+                }
+            }
+        }
+    }
+
+    /// Replaces the server by one over what a crash leaves of its device.
+    async fn reopen(&mut self, unsynced: Unsynced) {
+        let store = self.bench.store.after_crash(unsynced);
+        self.bench.api.shard.stop();
+        self.bench.api.shard.log.stop().await;
+        self.bench = Bench::over(store, self.config.clone()).await;
+    }
+
+    async fn restart(&mut self) {
+        let unsynced = pick(&mut self.random, &Unsynced::ALL);
+        self.journal.note(format!("restart, {unsynced:?}"));
+        self.reopen(unsynced).await;
+        self.verify().await;
+    }
+
+    /// Rewrites all that is worth it.
+    async fn settle(&mut self) {
+        self.journal.note("settle".to_owned());
+        let shard = &self.bench.api.shard;
+        let mut rewrites = 0;
+        while settle_some(shard).await.expect("it can be rewritten") {
+            rewrites += 1;
+            assert!(rewrites < 100, "settling comes to an end");
+            shard.log.sweep().await;
+        }
+        self.tally.rewrites += rewrites;
+        self.verify().await;
+    }
+
+    /// Lets the device fail at one of its next operations, in the midst of requests or of a rewrite.
+    async fn crash(&mut self) {
+        let at = self.bench.store.operations() + self.random.below(40) as usize;
+        let torn = pick(&mut self.random, &Torn::ALL);
+        let unsynced = pick(&mut self.random, &Unsynced::ALL);
+        self.journal.note(format!("crash at {at}, {torn:?}, {unsynced:?}"));
+        self.bench.store.crash_at(at, torn);
+        let mut unseen = None;
+        for _ in 0..OPERATIONS_TO_CRASH {
+            if self.random.one_in(15) {
+                self.settle_until_crashed().await;
+            } else {
+                unseen = self.operation_that_may_fail().await;
+            }
+            if self.bench.store.crashed() {
+                break;
+            }
+        }
+        if !self.bench.store.crashed() {
+            self.bench.store.crash_at(usize::MAX, Torn::Nothing);
+            return;
+        }
+        self.tally.crashes += 1;
+        self.reopen(unsynced).await;
+        if let Some(operation) = unseen {
+            let outcomes = outcomes(&self.world, &operation);
+            let before = self.world.streams.get(&operation.name).map(oracle::Stream::next);
+            self.world = resolve(&self.bench, outcomes, &mut self.journal, &operation).await;
+            let after = self.world.streams.get(&operation.name).map(oracle::Stream::next);
+            self.tally.unseen += 1;
+            self.tally.unseen_kept += u64::from(before != after);
+        }
+        self.verify().await;
+    }
+
+    async fn settle_until_crashed(&mut self) {
+        self.journal.note("settle".to_owned());
+        let shard = &self.bench.api.shard;
+        while settle_some(shard).await.unwrap_or(false) {
+            shard.log.sweep().await;
+            self.tally.rewrites += 1;
+        }
+        self.tally.crashes_while_settling += u64::from(self.bench.store.crashed());
+    }
+
+    /// Does an operation on a device that may fail; returns it if that left open what has become of it.
+    async fn operation_that_may_fail(&mut self) -> Option<Operation> {
+        let operation = choose(&mut self.random, &self.world, false);
+        self.journal.note(format!("{operation:?}"));
+        let answer = Server::send(&self.bench, &operation.request(&self.world)).await;
+        let failed_in_part = answer.body.windows(13).any(|part| part == b"SHARD_LATCHED");
+        if self.bench.store.crashed() && (answer.status >= 500 || failed_in_part) {
+            return Some(operation);
+        }
+        judge(&mut self.world, &operation, &answer);
+        None
+    }
+
+    /// Several writes to be made durable together; meanwhile, readers see what was before.
+    async fn burst(&mut self) {
+        let Model { bench, world, journal, random, .. } = self;
+        bench.hold(true);
+        let mut staged = world.clone();
+        let mut begun = Vec::new();
+        for _ in 0..2 + random.below(6) {
+            let operation = choose(random, &staged, true);
+            match operation.act {
+                Act::Append(_) | Act::Batch { .. } | Act::SetAttributes(_) => {}
+                Act::Head | Act::Read(_) => {
+                    // Chosen for what is staged, and judged by what is durable.
+                    journal.note(format!("while writes are held: {operation:?}"));
+                    if let Act::Read(read) = &operation.act
+                        && (read.live || world.streams.get(&operation.name).is_none())
+                    {
+                        continue;
+                    }
+                    let answer = Server::send(bench, &operation.request(world)).await;
+                    judge(world, &operation, &answer);
+                    continue;
+                }
+                _ => continue,
+            }
+            journal.note(format!("begun: {operation:?}"));
+            let Request { method, target, headers, body } = operation.request(&staged);
+            let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            let started = bench.start(method, &target, &headers, body);
+            if started.is_under_way() {
+                // The segment is full and the next one not there yet: nothing was staged.
+                break;
+            }
+            let expected = staged.apply(&operation, None);
+            begun.push((operation, expected, started));
+        }
+        bench.hold(false);
+        for (operation, expected, started) in begun {
+            let answer = taken_apart(started.answer().await);
+            check(&mut staged, &operation, &expected, &answer);
+        }
+        staged.tags.append(&mut world.tags);
+        *world = staged;
+        self.tally.bursts += 1;
+        let name = self.random.below(self.world.paths.len() as u64) as usize;
+        glance(&self.bench, &mut self.world, &mut self.journal, &mut self.random, name).await;
+    }
+
+    /// A long-poll at the tail: silent until there is something to say.
+    async fn poll(&mut self) {
+        let Model { bench, world, journal, random, .. } = self;
+        let name = random.below(world.paths.len() as u64) as usize;
+        let Some(stream) = world.streams.get(&name).filter(|stream| !stream.closed) else { return };
+        let (tail, next, is_json) = (stream.tail(), stream.next(), stream.is_json());
+        let starts = [
+            From::Offset(Offset::Plain(tail)),
+            From::Offset(Offset::Now),
+            From::Record(next),
+            From::RecordNow,
+            From::Tail(0),
+        ];
+        let from = pick(random, if is_json { &starts } else { &starts[..2] });
+        let mut read = Read { live: true, ..Read::at(from) };
+        if read.is_by_record() {
+            read.max_records = random.one_in(2).then(|| 1 + random.below(3));
+            read.envelope = random.one_in(3);
+        }
+        let request = Operation { name, act: Act::Read(read) }.request(world);
+        journal.note(format!("poll: {request:?}"));
+        let mut poll = bench.start(request.method, &request.target, &[], "").live();
+        assert!(poll.is_silent().await, "nothing has happened: {}", poll.text());
+        for _ in 0..4 {
+            let act = match random.below(12) {
+                0 => Act::Delete,
+                1 => Act::Append(Append {
+                    content: None,
+                    close: true,
+                    ..choose_append(random, stream_of(world, name))
+                }),
+                _ => Act::Append(choose_append(random, stream_of(world, name))),
+            };
+            let operation = Operation { name, act };
+            perform(bench, world, journal, &operation).await;
+            let stream = world.streams.get(&name);
+            let has_news = stream.is_none_or(|stream| stream.closed || stream.tail() > tail);
+            if !has_news {
+                assert!(poll.is_silent().await, "nothing has happened: {}", poll.text());
+                continue;
+            }
+            while !poll.ended {
+                poll.next().await;
+            }
+            let answer = taken_apart(bench::Answer::of(&poll.out));
+            let Some(_) = stream else {
+                assert_eq!(answer.status, 404, "{answer:?}");
+                break;
+            };
+            // The tail has moved, and with it the meaning of `now`.
+            let fixed =
+                if read.is_by_record() { From::Record(next) } else { From::Offset(Offset::Plain(tail)) };
+            let operation = Operation { name, act: Act::Read(Read { from: fixed, ..read }) };
+            let mut expected = world.apply(&operation, None);
+            if let Body::Page(page) = &mut expected.body {
+                page.has_tag = matches!(from, From::Record(_) | From::Offset(Offset::Plain(_)));
+            }
+            check(world, &operation, &expected, &answer);
+            break;
+        }
+        self.tally.polls += 1;
+    }
+}
+
+fn stream_of(world: &World, name: usize) -> &oracle::Stream {
+    &world.streams[&name]
+}
+
+/// A small append that succeeds, mostly.
+fn choose_append(random: &mut Random, stream: &oracle::Stream) -> Append {
+    Append::of(stream.kind, content::content(random, stream.kind, true))
+}
+
+fn variable(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
+}
+
+#[test]
+fn what_is_seen_is_what_was_done() {
+    let seed = Random::seed("THALWEG_SEED");
+    let (runs, steps) = (variable("THALWEG_MODEL_RUNS", RUNS), variable("THALWEG_MODEL_STEPS", STEPS));
+    let mut tally = Tally::default();
+    for number in 0..runs {
+        let seed = seed.wrapping_add(number);
+        println!("THALWEG_SEED={seed} THALWEG_MODEL_STEPS={steps}");
+        tally.add(&run(async move { Model::new(seed).await.run(steps).await }));
+    }
+    println!("{tally:?}");
+    if runs * steps >= RUNS * STEPS {
+        let met = [
+            tally.rewrites,
+            tally.crashes,
+            tally.crashes_while_settling,
+            tally.unseen,
+            tally.unseen_kept,
+            tally.bursts,
+            tally.polls,
+            tally.trimmed,
+            tally.repeated,
+        ];
+        assert!(met.iter().all(|count| *count > 0), "something was never met: {tally:?}");
+    }
+}
