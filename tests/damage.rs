@@ -5,7 +5,7 @@ mod common;
 
 use std::path::PathBuf;
 
-use common::files::{copy, edit, inspect, rows, segments, tool};
+use common::files::{copy, edit, inspect, rows, segments, tool, try_segments};
 use common::{DataDir, Server, TEXT};
 
 const FLAGS: [&str; 4] = ["--shards", "1", "--segment-bytes", "1048576"];
@@ -277,4 +277,69 @@ fn a_flipped_payload_byte_is_found_and_never_served() {
     }
     // Others are not concerned.
     server.create("healthy", TEXT).append("x");
+}
+
+/// A data directory of which the server has settled a part, and the settled segment.
+fn settled(appends: &[String]) -> (DataDir, PathBuf) {
+    let dir = DataDir::new();
+    let server = Server::start_in(&dir, &FLAGS);
+    let (stream, filler) = (server.create("damaged", TEXT), server.create("filler", TEXT));
+    for append in appends {
+        stream.append(append);
+        filler.append(append);
+    }
+    filler.delete();
+    let is_settled =
+        |path: &PathBuf| std::fs::read(path).is_ok_and(|bytes| bytes.len() > 4096 && bytes[72..80] != [0; 8]);
+    let deadline = std::time::Instant::now() + common::server::PATIENCE;
+    let settled = loop {
+        // It is listed when the segments that it stands for go.
+        let there = try_segments(&dir.path());
+        let settled: Vec<PathBuf> = there.iter().filter(|path| is_settled(path)).cloned().collect();
+        if let ([settled], false) = (&settled[..], there.iter().any(|path| path.ends_with(FIRST))) {
+            break settled.clone();
+        }
+        assert!(std::time::Instant::now() < deadline, "nothing is settled: {there:?}");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    };
+    server.stop();
+    (dir, settled)
+}
+
+/// Name of the first segment of a log.
+const FIRST: &str = "segment-0000000001.log";
+
+#[test]
+fn a_damaged_settled_segment_is_refused() {
+    let appends = appends(60);
+    let (dir, path) = settled(&appends);
+    let verified = tool(&["verify"], &dir.path());
+    assert!(verified.status.success(), "{verified:?}");
+    let name = path.file_name().expect("a segment has a name").to_owned();
+    let seen = inspect(&path, &["--commits", "--entries"]);
+    let header = &rows(&seen, "segment")[0]["header"];
+    assert!(header["settled"]["payload_bytes"].as_u64() > Some(0), "{header}");
+    let tail = &rows(&seen, "segment_end")[0]["tail"];
+    let footer = tail["footer_position"].as_u64().expect("it is sealed") as usize;
+    let in_copy = |dir: &DataDir| {
+        let there = segments(&dir.path()).into_iter().find(|path| path.file_name() == Some(&name));
+        there.expect("it was copied")
+    };
+    let end = std::fs::metadata(&path).expect("it is there").len() as usize;
+    for (what, at) in [("its header", 70), ("its footer", footer + 80), ("its trailer", end - 4000)] {
+        let dir = copy(&dir);
+        let path = in_copy(&dir);
+        edit(&path, |bytes| bytes[at] ^= 4);
+        is_refused(&dir, what, &path);
+    }
+    let cut = copy(&dir);
+    edit(&in_copy(&cut), |bytes| bytes[end - 4096..].fill(0));
+    is_refused(&cut, "its trailer is missing", &in_copy(&cut));
+    // Commits are read when they are asked for: by whoever verifies, or reads.
+    let rotten = copy(&dir);
+    edit(&in_copy(&rotten), |bytes| bytes[footer / 2] ^= 4);
+    let verified = tool(&["verify"], &rotten.path());
+    let said = String::from_utf8_lossy(&verified.stdout);
+    assert!(!verified.status.success() && said.contains(&*name.to_string_lossy()), "{said}");
+    starts_with(&dir, "whole", &appends);
 }

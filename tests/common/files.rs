@@ -42,6 +42,20 @@ pub fn segments(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// Likewise, while a server makes and removes files there.
+pub fn try_segments(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(try_segments(&path));
+        } else if path.extension().is_some_and(|extension| extension == "log") {
+            found.push(path);
+        }
+    }
+    found
+}
+
 /// Changes a file's bytes.
 pub fn edit(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = std::fs::read(path).expect("a file can be read");

@@ -301,13 +301,20 @@ impl Walk<'_> {
             };
             self.damage(path, position + at, format!("{problem}; the server {does}"))?;
         }
-        if let Some(settled) = scanned.header.settled
-            && settled.payload_bytes != scanned.in_file.payload_bytes
-        {
-            let (said, found) = (settled.payload_bytes, scanned.in_file.payload_bytes);
-            self.damage(path, 0, format!("it holds {found} bytes of payload, its header says {said}"))?;
-        }
+        self.settled_payload(path, scanned)?;
         Ok(Tail::Sealed(trailer))
+    }
+
+    /// A settled segment's header says how much payload was kept.
+    fn settled_payload(&mut self, path: &Path, scanned: &Scanned) -> io::Result<()> {
+        let found = scanned.in_file.payload_bytes;
+        match scanned.header.settled {
+            Some(settled) if settled.payload_bytes != found => {
+                let said = settled.payload_bytes;
+                self.damage(path, 0, format!("it holds {found} bytes of payload, its header says {said}"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn open_tail(

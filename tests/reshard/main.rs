@@ -1,15 +1,18 @@
 //! Changing `--shards` on a directory that holds everything: nothing changes for clients, whatever way the server ended,
 //! and an attempt that does not come to its end leaves what was there.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod world;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
+use std::time::{Duration, Instant};
 
-use common::stream::split_array;
-use common::{DataDir, JSON, OCTETS, Server, Stream, TEXT};
-use thalweg::limits;
+use common::server::PATIENCE;
+use common::{DataDir, Server, TEXT};
+use world::{Known, World};
 
 /// Small segments, so that logs have many, and nothing but the disk to read from.
 const FLAGS: [&str; 4] = ["--segment-bytes", "1048576", "--cache-bytes", "0"];
@@ -18,235 +21,22 @@ fn start(dir: &DataDir, shards: &str) -> Server {
     Server::start_in(dir, &[&FLAGS[..], &["--shards", shards]].concat())
 }
 
-/// An append of a producer, and how it was answered.
-struct Produced {
-    seq: u64,
-    offset: String,
-    record_start: Option<String>,
-    record_next: Option<String>,
+/// Settled segments below a directory.
+fn settled(dir: &DataDir) -> Vec<PathBuf> {
+    let is_settled = |path: &PathBuf| {
+        // One that has just been replaced is none.
+        let Ok(bytes) = std::fs::read(path) else { return false };
+        bytes.len() >= 4096 && bytes[..8] == *b"THALSEG1" && bytes[72..80] != [0; 8]
+    };
+    common::files::try_segments(&dir.path()).into_iter().filter(is_settled).collect()
 }
 
-/// A stream and what a client knows of it.
-struct Known {
-    path: String,
-    content_type: &'static str,
-    /// Everything in it: bytes, or records with a comma behind each.
-    content: Vec<u8>,
-    /// Offsets that were handed out, and how much of the content lies before each.
-    tokens: Vec<(String, usize)>,
-    produced: Vec<Produced>,
-    closed: bool,
-    /// What HEAD says of it beside the offset.
-    settings: Vec<Option<String>>,
-}
-
-impl Known {
-    fn create(server: &Server, path: &str, content_type: &'static str, headers: &[(&str, &str)]) -> Known {
-        let stream = server.stream(path, content_type);
-        let answer = stream.put().headers(headers).expect(201);
-        let mut known = Known {
-            path: path.to_owned(),
-            content_type,
-            content: Vec::new(),
-            tokens: vec![(answer.next_offset(), 0)],
-            produced: Vec::new(),
-            closed: false,
-            settings: Vec::new(),
-        };
-        known.settings = known.settings(server);
-        known
-    }
-
-    fn on<'s>(&self, server: &'s Server) -> Stream<'s> {
-        server.stream(&self.path, self.content_type)
-    }
-
-    fn settings(&self, server: &Server) -> Vec<Option<String>> {
-        let head = self.on(server).head();
-        let names = ["content-type", "stream-ttl", "stream-expires-at"];
-        names.iter().map(|name| head.header(name).map(str::to_owned)).collect()
-    }
-
-    /// The canonical form of a body: of JSON, the records in it, a comma behind each.
-    fn added(&mut self, body: &[u8]) {
-        if self.content_type != JSON {
-            return self.content.extend_from_slice(body);
-        }
-        let records = match body.first() {
-            Some(b'[') => split_array(body),
-            _ => vec![String::from_utf8(body.to_vec()).expect("JSON is text")],
-        };
-        for record in records {
-            self.content.extend_from_slice(record.as_bytes());
-            self.content.push(b',');
-        }
-    }
-
-    fn append(&mut self, server: &Server, body: impl AsRef<[u8]>) {
-        let offset = self.on(server).append(&body);
-        self.added(body.as_ref());
-        self.tokens.push((offset, self.content.len()));
-    }
-
-    fn batch(&mut self, server: &Server, bodies: &[&str]) {
-        self.on(server).batch(bodies);
-        bodies.iter().for_each(|body| self.added(body.as_bytes()));
-    }
-
-    /// The next append of producer `p`.
-    fn produce(&mut self, server: &Server, body: &str) {
-        let seq = self.produced.len() as u64;
-        let answer = self.on(server).produce("p", 3, seq, body).expect(200);
-        self.added(body.as_bytes());
-        let offset = answer.next_offset();
-        self.tokens.push((offset.clone(), self.content.len()));
-        let header = |name: &str| answer.header(name).map(str::to_owned);
-        let (record_start, record_next) = (header("stream-record-start"), header("stream-record-next"));
-        self.produced.push(Produced { seq, offset, record_start, record_next });
-    }
-
-    fn close(&mut self, server: &Server) {
-        self.on(server).close();
-        self.closed = true;
-    }
-
-    /// Compares the server with what is known.
-    fn check(&self, server: &Server, when: &str) {
-        let (stream, path) = (self.on(server), &self.path);
-        for (token, before) in [("-1".to_owned(), 0)].iter().chain(&self.tokens) {
-            let mut read = Vec::new();
-            for page in stream.pages(token) {
-                match self.content_type {
-                    JSON => split_array(&page).iter().for_each(|record| {
-                        read.extend_from_slice(record.as_bytes());
-                        read.push(b',');
-                    }),
-                    _ => read.extend_from_slice(&page),
-                }
-            }
-            assert!(read == self.content[*before..], "{when}: {path} from {token}: {} bytes", read.len());
-        }
-        assert_eq!(self.settings(server), self.settings, "{when}: {path}");
-        let head = stream.head();
-        assert_eq!(head.header("stream-closed"), self.closed.then_some("true"), "{when}: {path}");
-        for Produced { seq, offset, record_start, record_next } in &self.produced {
-            // The body of a duplicate does not matter.
-            let again = stream.produce("p", 3, *seq, "[0]").expect(204);
-            assert_eq!(again.next_offset(), *offset, "{when}: {path}, sequence {seq}");
-            assert_eq!(again.header("stream-record-start"), record_start.as_deref(), "{when}: {path} {seq}");
-            assert_eq!(again.header("stream-record-next"), record_next.as_deref(), "{when}: {path} {seq}");
-        }
-        if !self.produced.is_empty() && !self.closed {
-            let gap = stream.produce("p", 3, self.produced.len() as u64 + 5, "[0]").expect(409);
-            assert_eq!(gap.header("producer-expected-seq"), Some(&*self.produced.len().to_string()));
-            stream.produce("p", 2, 0, "[0]").expect(403);
-        }
-    }
-}
-
-/// Everything that a directory holds, as its clients know it.
-struct World {
-    streams: Vec<Known>,
-    /// Streams that are gone, each with a token of its life.
-    gone: Vec<(String, String)>,
-    round: usize,
-}
-
-const BUCKETS: [&str; 3] = ["alpha", "beta", "gamma"];
-
-impl World {
-    /// Some of everything.
-    fn create(server: &Server) -> World {
-        let mut world = World { streams: Vec::new(), gone: Vec::new(), round: 0 };
-        for bucket in BUCKETS {
-            server.request("PUT", format!("/{bucket}")).expect(201);
-            for n in 0..5 {
-                let content_type = [JSON, TEXT, OCTETS][n % 3];
-                let path = format!("/{bucket}/s{n}");
-                let mut known = Known::create(server, &path, content_type, &[("Stream-TTL", "86400")]);
-                known.append(server, format!("[{n},\"{}\"]", "w".repeat(30_000 * n)));
-                known.batch(server, &["1", "[2,3]", "{\"four\":5}"]);
-                for seq in 0..4 {
-                    known.produce(server, &format!("[{seq},[{n}]]"));
-                }
-                world.streams.push(known);
-            }
-        }
-        for n in 0..4 {
-            let path = format!("/v1/stream/flat/{n}/tail");
-            let mut known =
-                Known::create(server, &path, TEXT, &[("Stream-Expires-At", "2099-01-01T00:00:00Z")]);
-            known.append(server, format!("flat {n}"));
-            world.streams.push(known);
-        }
-        for (path, content_type) in [("/alpha/large", TEXT), ("/v1/stream/large", JSON)] {
-            let mut known = Known::create(server, path, content_type, &[]);
-            known.append(server, "[\"small\"]");
-            // More than a commit holds: written in parts.
-            let word = "abcdefghijklmnopqrstuvwxyz".repeat(200);
-            let records: Vec<String> = (0..1000).map(|n| format!("\"{n} {word}\"")).collect();
-            known.append(server, format!("[{}]", records.join(",")));
-            assert!(known.content.len() > limits::COMMIT_BYTES_MAX);
-            known.append(server, "[\"small again\"]");
-            world.streams.push(known);
-        }
-        world.streams[3].close(server);
-        world
-    }
-
-    /// What each life of the directory adds: growth, and names that are given up and taken again.
-    fn grow(&mut self, server: &Server) {
-        self.round += 1;
-        let round = self.round;
-        for known in self.streams.iter_mut().filter(|known| !known.closed) {
-            known.append(server, format!("[\"round {round}\"]"));
-            if !known.path.starts_with("/v1/") {
-                known.batch(server, &["7", "8"]);
-            }
-            if !known.produced.is_empty() {
-                known.produce(server, &format!("[\"{round}\"]"));
-            }
-        }
-        for bucket in BUCKETS {
-            let path = format!("/{bucket}/again");
-            if let Some(at) = self.streams.iter().position(|known| known.path == path) {
-                let known = self.streams.remove(at);
-                known.on(server).delete();
-                self.gone.push((path.clone(), known.tokens[1].0.clone()));
-            }
-            let mut known = Known::create(server, &path, JSON, &[]);
-            known.append(server, format!("[{round}]"));
-            known.produce(server, "[1,2]");
-            self.streams.push(known);
-        }
-        // A bucket that comes and goes, with a stream that does so before it.
-        server.request("PUT", "/passing").expect(201);
-        let passing = Known::create(server, "/passing/s", TEXT, &[]);
-        passing.on(server).delete();
-        server.request("DELETE", "/passing").expect(204);
-    }
-
-    fn check(&self, server: &Server, when: &str) {
-        self.streams.iter().for_each(|known| known.check(server, when));
-        for (path, token) in &self.gone {
-            let stream = server.stream(path, JSON);
-            assert_eq!(stream.get(&format!("offset={token}")).send().status, 410, "{when}: {path} {token}");
-        }
-        for bucket in BUCKETS {
-            let prefix = format!("/{bucket}/");
-            let inside = self.streams.iter().filter_map(|known| known.path.strip_prefix(&prefix));
-            let mut expected: Vec<&str> = inside.collect();
-            expected.sort_unstable();
-            let page = server.request("GET", format!("/{bucket}/streams")).expect(200).json();
-            let listed = page["streams"].as_array().expect("an array").iter();
-            let listed: Vec<&str> =
-                listed.map(|stream| stream["stream_id"].as_str().expect("an id")).collect();
-            assert_eq!(listed, expected, "{when}: bucket {bucket}");
-            let described = server.request("GET", format!("/{bucket}")).expect(200).json();
-            assert_eq!(described["streams"], expected.len(), "{when}: bucket {bucket}");
-            server.request("PUT", format!("/{bucket}")).expect(409);
-        }
-        server.request("GET", "/passing").expect(404);
+/// Waits until the server has settled something.
+fn await_settling(dir: &DataDir, before: &[PathBuf]) {
+    let deadline = Instant::now() + PATIENCE;
+    while settled(dir).iter().all(|path| before.contains(path)) {
+        assert!(Instant::now() < deadline, "nothing is settled");
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -322,6 +112,39 @@ fn nothing_changes_but_the_number() {
         start(&dir, shards).stop();
     }
     world.check(&start(&dir, "3"), "at the end");
+}
+
+#[test]
+fn settled_segments_are_shared_out_and_settled_again() {
+    let dir = DataDir::new();
+    let mut world = None;
+    let lives = [
+        ("3", "kill"),
+        ("3", "stop"),
+        ("1", "stop"),
+        ("2", "kill"),
+        ("5", "stop"),
+        ("2", "kill"),
+        ("1", "stop"),
+    ];
+    for (round, (shards, end)) in lives.into_iter().enumerate() {
+        let when = format!("round {round}, {shards} shards");
+        let server = start(&dir, shards);
+        let world = world.get_or_insert_with(|| World::create(&server));
+        world.check(&server, &when);
+        world.grow(&server);
+        let before = settled(&dir);
+        world.churn(&server);
+        await_settling(&dir, &before);
+        world.check(&server, &format!("{when}, settled"));
+        if end == "kill" {
+            server.kill()
+        } else {
+            server.stop()
+        }
+        check_offline(&dir, world);
+    }
+    world.expect("it was made").check(&start(&dir, "4"), "at the end");
 }
 
 /// The last segments of a directory that have begun, one for each shard; the shards' logs are all in use.
