@@ -49,7 +49,7 @@ impl Journal {
         if self.lines.len() == SHOWN {
             self.lines.pop_front();
         }
-        self.lines.push_back(format!("step {}: {line}", self.step));
+        self.lines.push_back(format!("step {}: {line:.600}", self.step));
     }
 }
 
