@@ -344,6 +344,11 @@ impl Response {
         assert_no_white_space(&self.body);
     }
 
+    /// All headers, names in lower case.
+    pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// Value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(header, _)| header.eq_ignore_ascii_case(name));

@@ -13,6 +13,7 @@
 //! 10. base clients see no change: plain reads and appends tell what they always told (`Page::check`, entity tags included).
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use super::Random;
 use super::check::check;
@@ -30,7 +31,7 @@ const REPEATED: usize = 30;
 pub struct Journal {
     seed: u64,
     step: u64,
-    lines: VecDeque<String>,
+    lines: VecDeque<(Instant, String)>,
 }
 
 impl Journal {
@@ -49,7 +50,7 @@ impl Journal {
         if self.lines.len() == SHOWN {
             self.lines.pop_front();
         }
-        self.lines.push_back(format!("step {}: {line}", self.step));
+        self.lines.push_back((Instant::now(), format!("step {}: {line:.600}", self.step)));
     }
 }
 
@@ -57,7 +58,9 @@ impl Drop for Journal {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("THALWEG_SEED={} failed at step {}; what was done last:", self.seed, self.step);
-            self.lines.iter().for_each(|line| eprintln!("  {line}"));
+            for (noted, line) in &self.lines {
+                eprintln!("  {:.3?} ago: {line}", noted.elapsed());
+            }
         }
     }
 }

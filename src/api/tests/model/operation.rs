@@ -114,7 +114,7 @@ impl fmt::Debug for Content {
 }
 
 /// A snapshot to be published.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Publish {
     /// Where.
     pub at: Boundary,
@@ -124,6 +124,13 @@ pub struct Publish {
     pub body: Rc<[u8]>,
     /// `Stream-Snapshot-Match`.
     pub expected: Option<String>,
+}
+
+impl fmt::Debug for Publish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Publish { at, content_type, body, expected } = self;
+        write!(f, "Publish {at:?} {content_type} {} expected: {expected:?}", super::exchange::excerpt(body))
+    }
 }
 
 /// A place that a snapshot or a retention names.
