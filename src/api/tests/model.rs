@@ -276,7 +276,7 @@ impl Model {
                     // Chosen for what is staged, and judged by what is durable.
                     journal.note(format!("while writes are held: {operation:?}"));
                     if let Act::Read(read) = &operation.act
-                        && (read.live || world.streams.get(&operation.name).is_none())
+                        && (read.live || !world.streams.contains_key(&operation.name))
                     {
                         continue;
                     }
