@@ -5,7 +5,7 @@
 //!   which more may follow, and takes its time while the shard is in use.
 //! - A look is a *census*: how many bytes of each segment are in use, in how many pieces, counted from the indexes of all
 //!   streams. Nothing is counted on the paths of requests.
-//! - Segments in small pieces, and such of which much is unused, are rewritten ([`plan`]). The others are left alone.
+//! - Segments in small pieces, and such of which much is unused, are rewritten ([`plan()`]). The others are left alone.
 //! - Streams are led to the new places one by one, then the old segments go. Whoever reads from an old one keeps it open.
 
 pub mod plan;

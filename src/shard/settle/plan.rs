@@ -4,7 +4,7 @@
 //! |---|---|
 //! | written by commits | its data lies in small pieces, or a quarter of the file is not in use |
 //! | written by settling | half of what was kept then is not in use any more |
-//! | several small ones side by side, written by settling | there are at least [`SMALL_RUN`] of them |
+//! | several small ones side by side, written by settling | there are at least four of them |
 //!
 //! Neighbours that need it are rewritten together as long as the result fits into one segment.
 
