@@ -67,6 +67,8 @@ pub struct Shard {
     pub decisions: News,
     /// Serialises rewrites of segments.
     settle_gate: glommio::sync::Semaphore,
+    /// Segments whose rewrite failed.
+    left_alone: RefCell<settle::left_alone::LeftAlone>,
     placement_seed: u64,
     expiry: RefCell<ExpiryQueue>,
     /// Streams with a time to live that live readers use, by the time at which that must be recorded.
@@ -128,6 +130,7 @@ impl Shard {
             bucket_gate: glommio::sync::Semaphore::new(1),
             decisions: News::default(),
             settle_gate: glommio::sync::Semaphore::new(1),
+            left_alone: RefCell::default(),
             placement_seed: parts.placement_seed,
             expiry: RefCell::default(),
             renewals: RefCell::default(),

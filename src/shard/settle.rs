@@ -8,6 +8,7 @@
 //! - Segments in small pieces, and such of which much is unused, are rewritten ([`plan()`]). The others are left alone.
 //! - Streams are led to the new places one by one, then the old segments go. Whoever reads from an old one keeps it open.
 
+pub mod left_alone;
 pub mod plan;
 
 use std::collections::HashMap;
@@ -18,7 +19,7 @@ use super::Shard;
 use super::stream::Stream;
 use super::table::StreamId;
 use crate::storage::event::{HashRange, Place, ProducerRun};
-use crate::storage::settle::{SettleError, Streams};
+use crate::storage::settle::{Rewritten, SettleError, Streams};
 
 use plan::{Usage, plan};
 
@@ -36,6 +37,7 @@ pub(super) async fn run(shard: Rc<Shard>) {
     loop {
         shard.log.wait_to_settle().await;
         shard.log.pause(PAUSE).await;
+        shard.left_alone.borrow_mut().try_again();
         loop {
             if shard.log.sweep().await {
                 // Someone still reads what was discarded.
@@ -65,35 +67,45 @@ pub(super) async fn run(shard: Rc<Shard>) {
 /// Rewrites the segments that need it most; whether there were any.
 pub async fn settle_some(shard: &Rc<Shard>) -> Result<bool, SettleError> {
     let _turn = shard.settle_gate.acquire_permit(1).await.expect("the gate is never closed");
-    let sealed = shard.log.sealed_segments();
-    if sealed.is_empty() {
-        return Ok(false);
-    }
+    let mut sealed = shard.log.sealed_segments();
+    let Some(newest) = sealed.iter().map(|segment| segment.index).max() else { return Ok(false) };
+    sealed.retain(|segment| shard.left_alone.borrow().allows(segment.index, newest));
     let usage = census(shard).await;
     let pending = shard.oldest_pending_chunk();
+    let mut tried = Vec::new();
     let mut extra = 0;
     loop {
         let segments = plan(&sealed, &usage, pending, shard.config.segment_bytes, extra);
         if segments.is_empty() {
-            return Ok(false);
+            // What a large append needs further on is not there: the others can do without.
+            shard.left_alone.borrow_mut().failed(&tried, newest, &SettleError::NamedLater);
+            return Ok(!tried.is_empty());
         }
         match shard.log.settle(&segments, &**shard).await {
             Ok(rewritten) => {
-                let mut turn = shard.log.turn();
-                for moved in &rewritten.moves {
-                    shard.table.borrow_mut().relocate(moved);
-                    turn.give_way().await;
-                }
-                for moved in &rewritten.snapshots {
-                    shard.table.borrow_mut().relocate_snapshot(moved);
-                }
+                lead(shard, &rewritten).await;
                 shard.log.discard(&segments);
                 return Ok(true);
             }
             // A large append reaches over the end: with the segment after it.
-            Err(SettleError::NamedLater) => extra += 1,
-            Err(error) => return Err(error),
+            Err(SettleError::NamedLater) => (tried, extra) = (segments, extra + 1),
+            Err(error) => {
+                shard.left_alone.borrow_mut().failed(&segments, newest, &error);
+                return Err(error);
+            }
         }
+    }
+}
+
+/// Leads the streams to where their data lies now.
+async fn lead(shard: &Shard, rewritten: &Rewritten) {
+    let mut turn = shard.log.turn();
+    for moved in &rewritten.moves {
+        shard.table.borrow_mut().relocate(moved);
+        turn.give_way().await;
+    }
+    for moved in &rewritten.snapshots {
+        shard.table.borrow_mut().relocate_snapshot(moved);
     }
 }
 
@@ -200,10 +212,16 @@ impl Streams for Shard {
         Some(ProducerRun { first_ordinal: range.0, records: range.1, appends: 1 })
     }
 
+    fn is_last_use(&self, lineage: u64, used_ms: u64) -> bool {
+        let recorded = |stream: &Stream| stream.lifetime.as_ref().map(|lifetime| lifetime.recorded_ms);
+        self.with_lineage(lineage, recorded).flatten() == Some(used_ms)
+    }
+
     fn names(&self, lineage: u64, place: Place) -> bool {
         let file = |segment| self.log.same_file(segment);
+        let entry = |place: Place| place.position - place.back;
         let lies_there =
-            |other: Place| other.position == place.position && file(other.segment) == file(place.segment);
+            |other: Place| entry(other) == entry(place) && file(other.segment) == file(place.segment);
         let named = |stream: &Stream| {
             let views = stream.snapshot();
             let snapshots = views.staged.into_iter().chain(views.durable);

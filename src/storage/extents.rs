@@ -272,8 +272,8 @@ impl ExtentIndex {
             start = moved.end();
         }
         kept(to.max(first), front_end, &mut front);
-        self.start = first;
         self.set_front(front, front_end);
+        self.start = first;
     }
 
     /// Makes `front` the first extents, up to `front_end`.

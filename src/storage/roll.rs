@@ -236,6 +236,11 @@ async fn prepare(inner: &Inner) -> io::Result<Option<ReadySegment>> {
     }
     make_durable(store, &*file).await?;
     file.close().await;
+    // A segment whose header is missing may only be the last one of its log: the one before must have begun.
+    let staged = inner.appender.borrow().last_lsn();
+    if inner.wait_durable(staged).await.is_err() {
+        return Ok(None);
+    }
     change_list(inner, |list| list.segments.push(listed.clone())).await?;
     let file = store.open(&listed.name, inner.options.write_mode()).await?;
     Ok(Some(ReadySegment { listed, file, bytes }))

@@ -30,9 +30,9 @@ use std::rc::Rc;
 
 use crate::limits::{SETTLE_WINDOW_BYTES, SETTLE_WINDOW_ENTRIES};
 use crate::storage::codec::DecodeScratch;
-use crate::storage::event::{HashRange, Part, Place, ProducerRun};
+use crate::storage::event::{Event, HashRange, Part, Place, ProducerRun};
 use crate::storage::footer::FooterProblem;
-use crate::storage::log::Inner;
+use crate::storage::log::{Inner, Sync};
 use crate::storage::reader::ReadError;
 use crate::storage::roll::change_list;
 use crate::storage::segment_list::Listed;
@@ -61,7 +61,9 @@ pub trait Streams {
     fn has_snapshot(&self, lineage: u64, offset: u64, digest: &[u8; 32]) -> bool;
     /// The append of a producer with this sequence number, if this is the producer's present epoch.
     fn producer_run(&self, lineage: u64, id: &[u8], epoch: u64, seq: u64) -> Option<ProducerRun>;
-    /// Whether data or the snapshot of a stream lies in the chunk at `place`.
+    /// Whether this is the last use of a stream that the log knows of.
+    fn is_last_use(&self, lineage: u64, used_ms: u64) -> bool;
+    /// Whether data or the snapshot of a stream lies in the payload of the entry that begins where that of `place` does.
     fn names(&self, lineage: u64, place: Place) -> bool;
 }
 
@@ -77,6 +79,8 @@ pub struct SealedSegment {
     pub kin: (u64, HashRange),
     /// Bytes of its file.
     pub file_bytes: u64,
+    /// Bytes, generously, of all that is not payload: creations, lengths, producers.
+    pub meta_bytes: u64,
     /// Bytes of payload that were kept, if it was written by settling.
     pub settled_bytes: Option<u64>,
 }
@@ -168,6 +172,8 @@ pub(super) fn sealed(inner: &Inner) -> Vec<SealedSegment> {
                 place,
                 kin: (segment.header.origin_log_id(), segment.listed.hashes),
                 file_bytes: segment.header.segment_bytes,
+                // In the entries, and once more in the footer.
+                meta_bytes: 2 * trailer.footer_bytes,
                 settled_bytes: segment.header.settled.map(|settled| settled.payload_bytes),
             });
         }
@@ -186,13 +192,13 @@ pub(super) async fn settle(
         indexes.iter().map(|index| (*index, Rc::clone(table.get(*index)))).collect()
     };
     let (first, last) = (&inputs[0].1, &inputs[inputs.len() - 1].1);
-    let is_first = inner.roller.list().segments.first() == Some(&first.listed);
+    let floor = highest_before(inner, &first.listed);
     let mut output = Output::create(inner, first, last).await?;
     let mut rewritten = Rewritten {
         input_bytes: inputs.iter().map(|(_, segment)| segment.header.segment_bytes).sum(),
         ..Rewritten::default()
     };
-    match fill(inner, &inputs, is_first, streams, &mut output, &mut rewritten).await {
+    match fill(inner, &inputs, floor, streams, &mut output, &mut rewritten).await {
         Ok(()) => {}
         Err(error) => {
             output.give_up().await;
@@ -206,17 +212,29 @@ pub(super) async fn settle(
     Ok(rewritten)
 }
 
+/// The highest id that was created in the segments listed before `first`.
+fn highest_before(inner: &Inner, first: &Listed) -> u64 {
+    let (table, list) = (inner.table.borrow(), inner.roller.list());
+    let before = list.segments.iter().take_while(|listed| *listed != first);
+    let highest = |listed: &Listed| {
+        let opened = table.iter().find(|(_, segment)| segment.listed == *listed);
+        let trailer = opened.and_then(|(_, segment)| segment.trailer.get());
+        trailer.map_or(u64::MAX, |trailer| trailer.highest_lineage)
+    };
+    before.map(highest).max().unwrap_or(0)
+}
+
 /// Reads the inputs and writes the output, window by window.
 async fn fill(
     inner: &Inner,
     inputs: &[(u32, Rc<Segment>)],
-    is_first: bool,
+    floor: u64,
     streams: &dyn Streams,
     output: &mut Output<'_>,
     rewritten: &mut Rewritten,
 ) -> Result<(), SettleError> {
     let same_file = |index: u32| inner.table.borrow().same_file(index);
-    let mut run = Run::new(is_first, streams, &same_file);
+    let mut run = Run::new(floor, streams, &same_file);
     let mut turn = Turn::new(inner);
     let mut scratch = DecodeScratch::default();
     for (index, segment) in inputs {
@@ -252,12 +270,35 @@ async fn write_window(
     for event in &window.buckets {
         output.push_bucket(event).await?;
     }
+    // Before anything is created: a name may be taken again, by a lineage that need not be higher.
+    for (lineage, group) in &window.groups {
+        if let Some(time_ms) = group.deleted {
+            output.push(&Event::StreamDeleted { lineage: *lineage }, time_ms).await?;
+        }
+    }
     for (lineage, group) in &window.groups {
         if inner.ending() {
             return Err(SettleError::Ending);
         }
         emit(inner, output, *lineage, group, &window.lengths, &bytes, rewritten).await?;
         turn.give_way().await;
+    }
+    Ok(())
+}
+
+/// With `--sync none`, makes durable what the list will rely on: without a delete, for example, what it has let go would be
+/// missed.
+async fn sync_written(inner: &Inner) -> io::Result<()> {
+    if inner.options.sync == Sync::Always {
+        return Ok(());
+    }
+    let written: Vec<Rc<Segment>> = {
+        let table = inner.table.borrow();
+        let unsealed = table.iter().filter(|(_, segment)| segment.trailer.get().is_none());
+        unsealed.map(|(_, segment)| Rc::clone(segment)).collect()
+    };
+    for segment in written {
+        segment.file.sync().await?;
     }
     Ok(())
 }
@@ -272,6 +313,10 @@ async fn replace(
     // What was decided on state that was staged only must not be taken back by a crash.
     if inner.wait_durable(staged).await.is_err() {
         inner.table.borrow_mut().remove(index);
+        return Err(SettleError::Ending);
+    }
+    if let Err(source) = sync_written(inner).await {
+        inner.latch(format!("making what was written durable: {source}"));
         return Err(SettleError::Ending);
     }
     let listed = segment.listed.clone();

@@ -58,7 +58,8 @@ pub fn plan(
         while from < group.len() {
             let needs = |segment: &SealedSegment| needs_rewrite(segment, used(segment));
             let is_small = |segment: &SealedSegment| {
-                segment.settled_bytes.is_some() && used(segment).bytes < segment_bytes / SMALL_SHARE
+                segment.settled_bytes.is_some()
+                    && used(segment).bytes + segment.meta_bytes < segment_bytes / SMALL_SHARE
             };
             let run =
                 fitting(&group[from..], segment_bytes, used, |segment| needs(segment) || is_small(segment));
@@ -87,8 +88,9 @@ fn fitting(
 ) -> usize {
     let mut bytes = 0;
     let fits = |segment: &&SealedSegment| {
-        bytes += used(segment).bytes;
-        wanted(segment) && (bytes <= segment_bytes || bytes == used(segment).bytes)
+        let more = used(segment).bytes + segment.meta_bytes;
+        bytes += more;
+        wanted(segment) && (bytes <= segment_bytes || bytes == more)
     };
     segments.iter().take_while(fits).count()
 }
@@ -113,6 +115,7 @@ mod tests {
             place: index as usize,
             kin: (7, HashRange::ALL),
             file_bytes: 256 * MIB,
+            meta_bytes: 4096,
             settled_bytes,
         }
     }

@@ -32,8 +32,9 @@ pub(super) async fn emit(
     let mut merged = Merged::new(lineage);
     for step in &group.steps {
         match step {
-            Step::Skip(skip, time_ms) => {
+            Step::Skip(skip, time_ms, stream_seq) => {
                 merged.flush(output, bytes, rewritten).await?;
+                merged.carry(skip.start + skip.bytes, stream_seq, *time_ms);
                 let event =
                     Event::Skipped { lineage, start: skip.start, bytes: skip.bytes, records: skip.records };
                 output.push(&event, *time_ms).await?;
@@ -41,7 +42,7 @@ pub(super) async fn emit(
             Step::Append(append) => merged.append(output, append, lengths, bytes, rewritten).await?,
         }
     }
-    merged.flush(output, bytes, rewritten).await?;
+    merged.end(output, bytes, rewritten).await?;
     for (id, claims) in &group.producers {
         emit_claims(output, lineage, id, claims).await?;
     }
@@ -53,9 +54,6 @@ pub(super) async fn emit(
     }
     if let Some((used_ms, time_ms)) = group.renewed {
         output.push(&Event::Renewed { lineage, used_ms }, time_ms).await?;
-    }
-    if let Some(time_ms) = group.deleted {
-        output.push(&Event::StreamDeleted { lineage }, time_ms).await?;
     }
     Ok(())
 }
@@ -120,6 +118,8 @@ struct Merged {
     time_ms: u64,
     /// Whether there is anything to write.
     is_some: bool,
+    /// A `Stream-Seq` of data that is gone, until a later append has one or carries this one: where the stream stands, and when.
+    carried: Option<(u64, Box<[u8]>, u64)>,
 }
 
 impl Merged {
@@ -134,7 +134,34 @@ impl Merged {
             closed: false,
             time_ms: 0,
             is_some: false,
+            carried: None,
         }
+    }
+
+    /// Data up to `end` is gone, and its `Stream-Seq`, if it had one, still counts.
+    fn carry(&mut self, end: u64, stream_seq: &Option<Box<[u8]>>, time_ms: u64) {
+        if let Some(carried) = &mut self.carried {
+            carried.0 = end;
+        }
+        if let Some(stream_seq) = stream_seq {
+            self.carried = Some((end, stream_seq.clone(), time_ms));
+        }
+    }
+
+    /// Writes what was taken in, and a `Stream-Seq` that nothing has carried.
+    async fn end(
+        &mut self,
+        output: &mut Output<'_>,
+        bytes: &[u8],
+        rewritten: &mut Rewritten,
+    ) -> Result<(), SettleError> {
+        self.flush(output, bytes, rewritten).await?;
+        if let Some((end, stream_seq, time_ms)) = self.carried.take() {
+            self.begin(end);
+            (self.stream_seq, self.time_ms) = (Some(stream_seq), time_ms);
+            self.flush(output, bytes, rewritten).await?;
+        }
+        Ok(())
     }
 
     /// Takes an append in; writes what does not fit into one entry with it.
@@ -174,8 +201,9 @@ impl Merged {
         self.begin(start);
         self.time_ms = append.time_ms;
         self.closed |= append.closed;
-        if append.stream_seq.is_some() {
-            self.stream_seq.clone_from(&append.stream_seq);
+        let carried = self.carried.take().map(|(_, stream_seq, _)| stream_seq);
+        if let Some(stream_seq) = append.stream_seq.clone().or(carried) {
+            self.stream_seq = Some(stream_seq);
         }
         Ok(())
     }
@@ -237,7 +265,8 @@ impl Merged {
             (self.lineage, std::mem::take(&mut self.lengths), std::mem::take(&mut self.from));
         lengths.clear();
         from.clear();
-        *self = Merged { lengths, from, ..Merged::new(lineage) };
+        let carried = self.carried.take();
+        *self = Merged { lengths, from, carried, ..Merged::new(lineage) };
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use super::Streams;
+use crate::limits::SETTLE_WINDOW_BYTES;
 use crate::storage::codec::Entry;
 use crate::storage::event::{
     Appended, Event, EventContext, HashRange, Lengths, Part, Payload, Place, ProducerRun, ProducerRuns,
@@ -181,9 +182,19 @@ pub(super) enum Kept {
     Each { from: usize, count: usize },
 }
 
+impl Kept {
+    fn count(self) -> usize {
+        match self {
+            Kept::Uniform { count, .. } => count as usize,
+            Kept::Each { count, .. } => count,
+        }
+    }
+}
+
 /// What a stream did, in order.
 pub(super) enum Step {
-    Skip(Skip, u64),
+    /// With the time of the last append in it, and its last `Stream-Seq`.
+    Skip(Skip, u64, Option<Box<[u8]>>),
     Append(Append),
 }
 
@@ -225,29 +236,25 @@ pub(super) struct Run<'a> {
     streams: &'a dyn Streams,
     /// The index that stands for all indexes of the same file.
     same_file: &'a dyn Fn(u32) -> u32,
-    /// Whether nothing is listed before the inputs.
-    is_first: bool,
+    /// The highest id that was created before the inputs: what deletes a later one has nothing there to delete.
+    floor: u64,
     noted: VecDeque<Noted>,
     window: Window,
     /// Streams that began in the run and exist no more.
     ended: HashSet<u64>,
     /// Buckets that began in the run and exist no more.
     ended_buckets: HashSet<u64>,
-    /// Chunks that no entry of the run has named so far, by file and position.
+    /// Chunks that no entry of the run has named so far, by file and position of the entry.
     chunks: HashMap<(u32, u32), u64>,
 }
 
 impl<'a> Run<'a> {
     /// The start of a run.
-    pub(super) fn new(
-        is_first: bool,
-        streams: &'a dyn Streams,
-        same_file: &'a dyn Fn(u32) -> u32,
-    ) -> Run<'a> {
+    pub(super) fn new(floor: u64, streams: &'a dyn Streams, same_file: &'a dyn Fn(u32) -> u32) -> Run<'a> {
         Run {
             streams,
             same_file,
-            is_first,
+            floor,
             noted: VecDeque::new(),
             window: Window::default(),
             ended: HashSet::new(),
@@ -272,6 +279,9 @@ impl<'a> Run<'a> {
     pub(super) fn gather_some(&mut self) -> bool {
         let some = self.noted.len().min(ENTRIES_PER_TURN);
         for _ in 0..some {
+            if self.window.payload_bytes >= SETTLE_WINDOW_BYTES {
+                break;
+            }
             let noted = self.noted.pop_front().expect("counted above");
             self.window.entries += 1;
             self.gather(noted);
@@ -321,18 +331,18 @@ impl<'a> Run<'a> {
             }
             What::Deleted(lineage) => {
                 // Without older entries there is nothing that it could delete.
-                if !self.is_first && !self.ended.contains(&lineage) {
+                if lineage <= self.floor && !self.ended.contains(&lineage) {
                     self.group(lineage).deleted = Some(time_ms);
                 }
             }
             What::Bucket(event) => self.bucket(event, hashes),
             What::Chunk { lineage, place } => {
                 if self.first_of(lineage, hashes).is_some() {
-                    self.chunks.insert(((self.same_file)(place.segment), place.position), lineage);
+                    self.chunks.insert(self.entry_of(place), lineage);
                 }
             }
             What::Renewed { lineage, used_ms } => {
-                if self.first_of(lineage, hashes).is_some() {
+                if self.first_of(lineage, hashes).is_some() && self.streams.is_last_use(lineage, used_ms) {
                     self.group(lineage).renewed = Some((used_ms, time_ms));
                 }
             }
@@ -352,7 +362,7 @@ impl<'a> Run<'a> {
             }
             What::Skipped { lineage, skip } => {
                 if self.first_of(lineage, hashes).is_some() {
-                    self.skip(lineage, skip, time_ms);
+                    self.skip(lineage, skip, time_ms, None);
                 }
             }
             What::Runs { lineage, id, epoch, first_seq, runs } => {
@@ -386,7 +396,7 @@ impl<'a> Run<'a> {
             }
             lives
         } else {
-            !self.is_first && !self.ended_buckets.contains(&event.generation)
+            event.generation <= self.floor && !self.ended_buckets.contains(&event.generation)
         };
         if keep {
             self.window.buckets.push(event);
@@ -421,8 +431,10 @@ impl<'a> Run<'a> {
         time_ms: u64,
     ) {
         let (gone, kept) = self.cut(&lengths, first.saturating_sub(start));
+        let is_gone = gone.records > 0 && kept.count() == 0;
+        let gone_seq = if is_gone { stream_seq.clone() } else { None };
         if gone.records > 0 {
-            self.skip(lineage, Skip { start, ..gone }, time_ms);
+            self.skip(lineage, Skip { start, ..gone }, time_ms, gone_seq);
         }
         let at = self.window.payload_bytes as usize;
         let mut bytes = 0;
@@ -436,7 +448,7 @@ impl<'a> Run<'a> {
             }
         }
         self.window.payload_bytes += bytes;
-        if bytes == 0 && !closed && stream_seq.is_none() {
+        if bytes == 0 && !closed && (is_gone || stream_seq.is_none()) {
             return;
         }
         let start = start + gone.bytes;
@@ -468,15 +480,18 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn skip(&mut self, lineage: u64, skip: Skip, time_ms: u64) {
+    fn skip(&mut self, lineage: u64, skip: Skip, time_ms: u64, stream_seq: Option<Box<[u8]>>) {
         let steps = &mut self.group(lineage).steps;
         match steps.last_mut() {
-            Some(Step::Skip(last, last_ms)) => {
+            Some(Step::Skip(last, last_ms, last_seq)) => {
                 assert_eq!(last.start + last.bytes, skip.start, "what stream {lineage} lost leaves a gap");
                 (last.bytes, last.records) = (last.bytes + skip.bytes, last.records + skip.records);
                 *last_ms = time_ms;
+                if stream_seq.is_some() {
+                    *last_seq = stream_seq;
+                }
             }
-            _ => steps.push(Step::Skip(skip, time_ms)),
+            _ => steps.push(Step::Skip(skip, time_ms, stream_seq)),
         }
     }
 
@@ -497,10 +512,15 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// The file and the position of the entry that a payload lies in.
+    fn entry_of(&self, place: Place) -> (u32, u32) {
+        ((self.same_file)(place.segment), place.position - place.back)
+    }
+
     /// An entry has named these chunks.
     fn named(&mut self, parts: &[Part]) {
         for Part { place, .. } in parts {
-            self.chunks.remove(&((self.same_file)(place.segment), place.position));
+            self.chunks.remove(&self.entry_of(*place));
         }
     }
 

@@ -25,6 +25,10 @@ struct All {
 }
 
 impl Streams for All {
+    fn is_last_use(&self, _: u64, _: u64) -> bool {
+        true
+    }
+
     fn first_of(&self, lineage: u64, hashes: HashRange) -> Option<u64> {
         (!self.but.contains(&lineage) && hashes.contains(lineage << 32)).then_some(0)
     }
