@@ -75,16 +75,18 @@ struct Known {
     delete_begun: [bool; 4],
     /// Names whose last acknowledged delete no create has followed yet.
     gone: [bool; 4],
-    /// Creates begun, by name: one that was begun before a delete may take effect after it.
+    /// Creates begun, by name.
     creates: [u64; 4],
+    /// Creates that are not answered: they may take effect after a delete that was begun later.
+    creates_pending: [u64; 4],
 }
 
 struct Pending<'b> {
     kind: Kind,
     name: usize,
     payloads: Vec<Vec<u8>>,
-    /// Creates of the name that had begun.
-    creates: u64,
+    /// Creates of the name that had begun; `None` if some were not answered.
+    creates: Option<u64>,
     started: Started<'b>,
 }
 
@@ -129,15 +131,17 @@ fn start<'b>(bench: &'b Bench, random: &mut Random, known: &mut Known) -> Pendin
         18 => (Kind::Delete, bench.start("DELETE", &target, &[], "")),
         _ => (Kind::Read, bench.start("GET", &target, &[], "")),
     };
+    let creates = (known.creates_pending[name] == 0).then_some(known.creates[name]);
     match kind {
         Kind::Create => {
             known.creates[name] += 1;
+            known.creates_pending[name] += 1;
             known.gone[name] = false;
         }
         Kind::Delete => known.delete_begun[name] = true,
         Kind::Append | Kind::Batch | Kind::Read => {}
     }
-    Pending { kind, name, payloads, creates: known.creates[name], started }
+    Pending { kind, name, payloads, creates, started }
 }
 
 /// The lineage and the byte offset of an answer.
@@ -150,9 +154,8 @@ fn next_offset(answer: &Answer) -> (String, u64) {
 /// Waits for an answer, and notes what it says was written.
 async fn settle(pending: Pending<'_>, known: &mut Known, may_fail: bool) {
     let Pending { kind, name, payloads, creates, started } = pending;
-    // A large create may still be under way, and take the name after the delete.
-    let was_under_way = started.is_under_way();
     let answer = started.answer().await;
+    known.creates_pending[name] -= u64::from(matches!(kind, Kind::Create));
     match (kind, answer.status) {
         (Kind::Append, 204) | (Kind::Create, 201) => {
             let (lineage, end) = next_offset(&answer);
@@ -167,7 +170,7 @@ async fn settle(pending: Pending<'_>, known: &mut Known, may_fail: bool) {
                 assert!([204, 404].contains(&status) || (may_fail && status == 503), "{ack}");
             }
         }
-        (Kind::Delete, 204) if creates == known.creates[name] && !was_under_way => known.gone[name] = true,
+        (Kind::Delete, 204) if creates == Some(known.creates[name]) => known.gone[name] = true,
         (Kind::Append | Kind::Batch, 404) | (Kind::Create, 200) => {}
         (Kind::Delete, 204 | 404) | (Kind::Read, 200 | 404) => {}
         (_, 500 | 503) if may_fail => {}
