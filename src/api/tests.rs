@@ -16,7 +16,7 @@ use crate::shard::stream::Start;
 use crate::shard::table::Target;
 use crate::storage::event::Event;
 use crate::storage::log::{Class, Room};
-use crate::storage::simulated::{Torn, Unsynced};
+use crate::storage::simulated::Torn;
 
 const TEXT: &str = "text/plain";
 const JSON: &str = "application/json";
@@ -362,7 +362,7 @@ fn everything_acknowledged_survives_a_crash() {
         bench.create("gone", TEXT, &[]).await;
         bench.send("DELETE", "/test/gone", &[], "").await.expect(204);
         let listed = bench.send("GET", "/test/streams", &[], "").await.text();
-        let bench = bench.restarted(config(), Unsynced::Lost).await;
+        let bench = bench.restarted(config()).await;
         assert_eq!(bench.send("GET", "/test/streams", &[], "").await.text(), listed);
         assert_eq!(bench.send("GET", "/test/s", &[], "").await.expect(200).text(), "[1,22,3]");
         assert_eq!(bench.send("GET", "/test/large", &[], "").await.expect(200).body.len(), 200_000);
@@ -474,7 +474,7 @@ fn a_live_reader_keeps_its_stream_also_through_a_crash() {
         assert!(deadline_ms >= last_ms + WINDOW_MS, "a window after the last use at the earliest");
 
         bench.append("s", TEXT, "x").await.expect(204);
-        let bench = bench.restarted(config(), Unsynced::Lost).await;
+        let bench = bench.restarted(config()).await;
         let (shard, id) = (&bench.api.shard, bench.id("s"));
         let deadline_ms = shard.expire_or_postpone(id, last_ms).expect("not yet");
         let latest_ms = last_ms + WINDOW_MS + WINDOW_MS / 10;

@@ -321,8 +321,13 @@ impl Bench {
         (Bench { api: Api::new(shard), store }, buckets)
     }
 
+    /// The same after the process died now.
+    pub async fn restarted(self, config: Config) -> Bench {
+        self.crashed(config, Unsynced::Lost).await
+    }
+
     /// The same after a crash, which leaves of unsynced writes what `unsynced` says.
-    pub async fn restarted(self, config: Config, unsynced: Unsynced) -> Bench {
+    pub async fn crashed(self, config: Config, unsynced: Unsynced) -> Bench {
         Bench::over(self.store.after_crash(unsynced), config).await
     }
 

@@ -256,7 +256,7 @@ async fn check(seed: u64) {
     exercise(&bench, random, &mut known, 100, false).await;
     let streams = read_all(&bench).await;
     verify(&known, &streams, seed);
-    let bench = bench.restarted(config, Unsynced::Lost).await;
+    let bench = bench.restarted(config).await;
     assert!(read_all(&bench).await == streams, "seed {seed}: a restart changes nothing");
 }
 
@@ -269,7 +269,7 @@ async fn check_crash(seed: u64) {
     bench.store.crash_at(bench.store.operations() + random.below(40) as usize, torn);
     exercise(&bench, random, &mut known, 60, true).await;
     let unsynced = Unsynced::ALL[random.below(Unsynced::ALL.len() as u64) as usize];
-    let bench = bench.restarted(config, unsynced).await;
+    let bench = bench.crashed(config, unsynced).await;
     verify(&known, &read_all(&bench).await, seed);
     // And the log goes on.
     exercise(&bench, random, &mut known, 30, false).await;
