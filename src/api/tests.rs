@@ -564,3 +564,43 @@ fn an_expired_stream_is_gone_once_that_can_be_logged() {
         bench.send("GET", "/test/s", &[], "").await.expect(404);
     });
 }
+
+#[test]
+fn a_full_disk_refuses_what_adds_and_takes_what_frees() {
+    run(async {
+        let bench = Bench::new(config()).await;
+        for name in ["s", "t"] {
+            bench.create(name, TEXT, &[]).await;
+        }
+        bench.store.set_capacity(Some(0));
+        let mut kept = 0;
+        let refused = loop {
+            let answer = bench.append("s", TEXT, vec![b'x'; 50_000]).await;
+            if answer.status != 204 {
+                break answer;
+            }
+            kept += 50_000;
+        };
+        assert!(refused.expect(507).text().contains("DISK_FULL"));
+        let large = vec![b'x'; 200_000];
+        let small = vec![b'x'; 50_000];
+        bench.append("s", TEXT, &large).await.expect(507);
+        for body in [&small, &large] {
+            bench.send("PUT", "/test/new", &AS_TEXT, body).await.expect(507);
+        }
+        bench.send("POST", "/test/s/append-batch", &AS_TEXT, frames(&[&small])).await.expect(507);
+        let acks =
+            bench.send("POST", "/test/s/append-batch", &AS_TEXT, frames(&[&large, &small])).await.expect(200);
+        assert_eq!(acks.text().matches("{\"status\":507,").count(), 2, "{acks:?}");
+        bench.send("DELETE", "/test/t", &[], "").await.expect(204);
+        bench.send("GET", "/test/t", &[], "").await.expect(404);
+        let mut offset = 0;
+        while offset < kept {
+            let page = bench.send("GET", &format!("/test/s?offset={offset}"), &[], "").await.expect(200);
+            offset += page.body.len();
+        }
+        assert_eq!(offset, kept, "nothing more, nothing less");
+        bench.send("DELETE", "/test/s", &[], "").await.expect(204);
+        bench.send("DELETE", "/test", &[], "").await.expect(204);
+    });
+}

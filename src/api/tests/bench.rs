@@ -126,6 +126,7 @@ pub struct Started<'b> {
     request: Vec<u8>,
     step: Option<Step>,
     out: Vec<u8>,
+    has_looked: bool,
 }
 
 impl Started<'_> {
@@ -155,6 +156,8 @@ impl Started<'_> {
                 Step::Again(wait) => {
                     assert!(self.out.is_empty(), "a request that waits has no answer yet");
                     match wait {
+                        // Room may have come and been announced since the request was begun.
+                        Wait::Room if !std::mem::replace(&mut self.has_looked, true) => {}
                         Wait::Room => api.wait_room().await,
                         Wait::Decision => api.wait_decision().await,
                         Wait::Durable(ticket) => drop(api.wait_durable(ticket).await),
@@ -320,7 +323,12 @@ impl Bench {
 
     /// The same after the process died now.
     pub async fn restarted(self, config: Config) -> Bench {
-        Bench::over(self.store.after_crash(Unsynced::Lost), config).await
+        self.crashed(config, Unsynced::Lost).await
+    }
+
+    /// The same after a crash, which leaves of unsynced writes what `unsynced` says.
+    pub async fn crashed(self, config: Config, unsynced: Unsynced) -> Bench {
+        Bench::over(self.store.after_crash(unsynced), config).await
     }
 
     fn call(&self, request: &[u8], out: &mut Vec<u8>) -> Step {
@@ -339,7 +347,7 @@ impl Bench {
         let request = request(method, target, headers, body);
         let mut out = Vec::new();
         let step = Some(self.call(&request, &mut out));
-        Started { bench: self, request, step, out }
+        Started { bench: self, request, step, out, has_looked: false }
     }
 
     /// Serves a request to its end.

@@ -25,7 +25,7 @@ use check::check;
 use choose::{choose, pick};
 use drive::{Journal, glance, judge, outcomes, perform, resolve, step, verify, verify_all};
 use exchange::{Answer, Request, Server};
-use operation::{Act, Append, From, Offset, Operation, Read};
+use operation::{Act, Append, Boundary, From, Offset, Operation, Publish, Read};
 use oracle::World;
 use predict::Body;
 use random::Random;
@@ -36,6 +36,8 @@ const RUNS: u64 = 6;
 const STEPS: u64 = 700;
 /// Operations that a crash may wait for.
 const OPERATIONS_TO_CRASH: u64 = 60;
+/// Messages that retention takes one by one.
+const CREEP_MAX: u64 = 800;
 
 /// What has been met: a test that never saw the interesting cases has shown little.
 #[derive(Debug, Default)]
@@ -47,6 +49,7 @@ struct Tally {
     unseen_kept: u64,
     bursts: u64,
     polls: u64,
+    crept: u64,
     trimmed: u64,
     repeated: u64,
     streams: u64,
@@ -61,6 +64,7 @@ impl Tally {
         self.unseen_kept += other.unseen_kept;
         self.bursts += other.bursts;
         self.polls += other.polls;
+        self.crept += other.crept;
         self.trimmed += other.trimmed;
         self.repeated += other.repeated;
         self.streams += other.streams;
@@ -118,6 +122,7 @@ impl Model {
                 3 => self.crash().await,
                 4..12 => self.burst().await,
                 12..16 => self.poll().await,
+                16 => self.creep().await,
                 _ => step(&self.bench, &mut self.world, &mut self.journal, &mut self.random).await,
             }
             if self.random.one_in(12) {
@@ -309,6 +314,34 @@ impl Model {
         glance(&self.bench, &mut self.world, &mut self.journal, &mut self.random, name).await;
     }
 
+    /// Moves the beginning of a stream on message by message: wherever an index has a seam, it is met.
+    async fn creep(&mut self) {
+        let Model { bench, world, journal, random, .. } = self;
+        let name = random.below(world.paths.len() as u64) as usize;
+        let Some(stream) = world.streams.get(&name).filter(|_| world.has_suffixes(name)) else { return };
+        let (first, next) = (stream.first, stream.next().min(stream.first + CREEP_MAX));
+        if first + 1 >= next {
+            return;
+        }
+        let snapshot = Publish {
+            at: Boundary::Offset(Offset::Plain(stream.tail())),
+            content_type: "text/x-fold".to_owned(),
+            body: b"all".as_slice().into(),
+            expected: None,
+        };
+        perform(bench, world, journal, &Operation { name, act: Act::Publish(snapshot) }).await;
+        for ordinal in first + 1..=next {
+            let at = Boundary::Offset(Offset::Plain(world.streams[&name].offset_of(ordinal)));
+            perform(bench, world, journal, &Operation { name, act: Act::Retain(at) }).await;
+            let is_json = world.streams[&name].is_json();
+            let from = if is_json { From::Tail(u64::MAX) } else { From::Offset(Offset::Now) };
+            let act = Act::Read(Read { max_records: is_json.then_some(1), ..Read::at(from) });
+            perform(bench, world, journal, &Operation { name, act }).await;
+        }
+        self.tally.crept += next - first;
+        verify(&self.bench, &mut self.world, &mut self.journal, &mut self.random, name).await;
+    }
+
     /// A long-poll at the tail: silent until there is something to say.
     async fn poll(&mut self) {
         let Model { bench, world, journal, random, .. } = self;
@@ -398,8 +431,8 @@ fn what_is_seen_is_what_was_done() {
     }
     println!("{tally:?}");
     if runs * steps >= RUNS * STEPS {
-        let Tally { rewrites, crashes, unseen, bursts, polls, trimmed, repeated, .. } = tally;
-        let met = [rewrites, crashes, unseen, bursts, polls, trimmed, repeated];
+        let Tally { rewrites, crashes, unseen, bursts, polls, crept, trimmed, repeated, .. } = tally;
+        let met = [rewrites, crashes, unseen, bursts, polls, crept, trimmed, repeated];
         assert!(met.iter().all(|count| *count > 0), "something was never met: {tally:?}");
     }
 }
