@@ -16,11 +16,12 @@
 //!   `skipped` entries, so that what follows still replays without a gap.
 //!
 //! An input is walked through its footer, in windows of so much payload as memory may hold; each window is grouped by stream
-//! and written. Parts: `pages` (footers, page by page), `gather` (a window and its groups), `emit` (a group as entries),
+//! and written. Parts: `pages` (footers, page by page), `note` (an entry, until its turn comes), `gather` (a window and its groups), `emit` (a group as entries),
 //! `output` (the new segment).
 
 mod emit;
 mod gather;
+mod note;
 mod output;
 mod pages;
 pub mod turn;
