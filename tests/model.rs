@@ -36,8 +36,8 @@ use futures_lite::future::block_on;
 
 use check::check;
 use choose::choose;
-use content::content;
-use drive::{Journal, judge, outcomes, perform, resolve, step, verify_all};
+use content::{content, text};
+use drive::{Journal, judge, outcomes, perform, resolve, series, step, verify_all};
 use exchange::{Answer, Request, Server};
 use operation::{Act, Append, Content, Create, From, Offset, Operation, Read};
 use oracle::{Kind, Stream, World};
@@ -152,6 +152,9 @@ impl Model {
                 2 | 3 => self.kill_within(),
                 4..9 => self.poll(),
                 9..14 => self.follow(),
+                14..17 => {
+                    block_on(series(&self.client, &mut self.world, &mut self.journal, &mut self.random))
+                }
                 _ => block_on(step(&self.client, &mut self.world, &mut self.journal, &mut self.random)),
             }
             if number == steps / 3 {
@@ -319,8 +322,7 @@ impl Model {
         let create = Create { kind: Kind::Text, closed: false, attributes: None, content: None };
         self.perform(name, Act::Create(create));
         for _ in 0..50 {
-            let text = self.random.letters(50_000).into_bytes();
-            let content = Content { sent: text.clone().into(), messages: Ok(vec![text.into()]) };
+            let content = text(&self.random.letters(50_000));
             self.perform(name, Act::Append(Append::of(Kind::Text, content)));
         }
         self.perform(name, Act::Delete);

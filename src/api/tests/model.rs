@@ -9,6 +9,7 @@ mod choose;
 mod content;
 mod drive;
 mod exchange;
+mod failing;
 mod operation;
 mod oracle;
 mod predict;
@@ -16,14 +17,15 @@ mod predict;
 mod random;
 mod read;
 
+use glommio::Task;
+
 use super::bench::{self, Bench, config, run};
 use crate::config::Config;
-use crate::shard::settle::settle_some;
-use crate::storage::simulated::{Torn, Unsynced};
+use crate::storage::settle::SettleError;
 
 use check::check;
 use choose::{choose, pick};
-use drive::{Journal, glance, judge, outcomes, perform, resolve, step, verify, verify_all};
+use drive::{Journal, glance, judge, perform, series, step, verify, verify_all};
 use exchange::{Answer, Request, Server};
 use operation::{Act, Append, Boundary, From, Offset, Operation, Publish, Read};
 use oracle::World;
@@ -34,15 +36,17 @@ use random::Random;
 const RUNS: u64 = 6;
 /// Steps of a run.
 const STEPS: u64 = 700;
-/// Operations that a crash may wait for.
-const OPERATIONS_TO_CRASH: u64 = 60;
 /// Messages that retention takes one by one.
 const CREEP_MAX: u64 = 800;
+/// The stream that fills the disk.
+const BULK: usize = 5;
 
 /// What has been met: a test that never saw the interesting cases has shown little.
 #[derive(Debug, Default)]
 struct Tally {
     rewrites: u64,
+    rewrites_meanwhile: u64,
+    refused: u64,
     crashes: u64,
     crashes_while_settling: u64,
     unseen: u64,
@@ -58,6 +62,8 @@ struct Tally {
 impl Tally {
     fn add(&mut self, other: &Tally) {
         self.rewrites += other.rewrites;
+        self.rewrites_meanwhile += other.rewrites_meanwhile;
+        self.refused += other.refused;
         self.crashes += other.crashes;
         self.crashes_while_settling += other.crashes_while_settling;
         self.unseen += other.unseen;
@@ -92,6 +98,8 @@ struct Model {
     journal: Journal,
     random: Random,
     tally: Tally,
+    /// A rewrite that goes on beside requests; how many segments it has written.
+    settling: Option<Task<Result<u64, SettleError>>>,
 }
 
 impl Model {
@@ -102,7 +110,7 @@ impl Model {
             read_page_bytes: pick(&mut random, &[16 << 10, 100_000, 1 << 20]),
             ..config()
         };
-        let paths = ["/test/j0", "/test/t1", "/test/j2", "/test/t3", "/v1/stream/model/j4"];
+        let paths = ["/test/j0", "/test/t1", "/test/j2", "/test/t3", "/v1/stream/model/j4", "/test/t5"];
         let world = World {
             paths: paths.map(str::to_owned).into(),
             host: "h".to_owned(),
@@ -110,21 +118,26 @@ impl Model {
             ..World::default()
         };
         let bench = Bench::new(config.clone()).await;
-        Model { config, bench, world, journal: Journal::new(seed), random, tally: Tally::default() }
+        let (journal, tally) = (Journal::new(seed), Tally::default());
+        Model { config, bench, world, journal, random, tally, settling: None }
     }
 
     async fn run(mut self, steps: u64) -> Tally {
         for number in 0..steps {
             self.journal.step(number);
-            match self.random.below(80) {
-                0 => self.restart().await,
-                1 | 2 => self.settle().await,
-                3 => self.crash().await,
-                4..12 => self.burst().await,
-                12..16 => self.poll().await,
-                16 => self.creep().await,
+            match self.random.below(160) {
+                0 | 1 => self.restart().await,
+                2..5 => self.settle().await,
+                5..8 => self.settle_meanwhile().await,
+                8..13 => self.crash().await,
+                13..29 => self.burst().await,
+                29..37 => self.poll().await,
+                37 | 38 => self.creep().await,
+                39 => self.fill_disk().await,
+                40..44 => series(&self.bench, &mut self.world, &mut self.journal, &mut self.random).await,
                 _ => step(&self.bench, &mut self.world, &mut self.journal, &mut self.random).await,
             }
+            self.look_after_settling().await;
             if self.random.one_in(12) {
                 let name = self.random.below(self.world.paths.len() as u64) as usize;
                 verify(&self.bench, &mut self.world, &mut self.journal, &mut self.random, name).await;
@@ -175,96 +188,6 @@ impl Model {
                 }
             }
         }
-    }
-
-    /// Replaces the server by one over what a crash leaves of its device.
-    async fn reopen(&mut self, unsynced: Unsynced) {
-        let store = self.bench.store.after_crash(unsynced);
-        self.bench.api.shard.stop();
-        self.bench.api.shard.log.stop().await;
-        self.bench = Bench::over(store, self.config.clone()).await;
-    }
-
-    async fn restart(&mut self) {
-        let unsynced = pick(&mut self.random, &Unsynced::ALL);
-        self.journal.note(format!("restart, {unsynced:?}"));
-        self.reopen(unsynced).await;
-        self.verify().await;
-    }
-
-    /// Rewrites all that is worth it.
-    async fn settle(&mut self) {
-        self.journal.note("settle".to_owned());
-        let shard = &self.bench.api.shard;
-        let mut rewrites = 0;
-        while settle_some(shard).await.expect("it can be rewritten") {
-            rewrites += 1;
-            assert!(rewrites < 100, "settling comes to an end");
-            shard.log.sweep().await;
-        }
-        self.tally.rewrites += rewrites;
-        self.verify().await;
-    }
-
-    /// Lets the device fail at one of its next operations, in the midst of requests or of a rewrite.
-    async fn crash(&mut self) {
-        let at = self.bench.store.operations() + self.random.below(40) as usize;
-        let torn = pick(&mut self.random, &Torn::ALL);
-        let unsynced = pick(&mut self.random, &Unsynced::ALL);
-        self.journal.note(format!("crash at {at}, {torn:?}, {unsynced:?}"));
-        self.bench.store.crash_at(at, torn);
-        let mut unseen = None;
-        for _ in 0..OPERATIONS_TO_CRASH {
-            if self.random.one_in(15) {
-                self.settle_until_crashed().await;
-            } else {
-                unseen = self.operation_that_may_fail().await;
-            }
-            if self.bench.store.crashed() {
-                break;
-            }
-        }
-        if !self.bench.store.crashed() {
-            self.bench.store.crash_at(usize::MAX, Torn::Nothing);
-            return;
-        }
-        self.tally.crashes += 1;
-        self.reopen(unsynced).await;
-        if let Some(operation) = unseen {
-            let outcomes = outcomes(&self.world, &operation);
-            let before = self.world.streams.get(&operation.name).map(oracle::Stream::next);
-            self.world = resolve(&self.bench, outcomes, &mut self.journal, &operation).await;
-            let after = self.world.streams.get(&operation.name).map(oracle::Stream::next);
-            self.tally.unseen += 1;
-            self.tally.unseen_kept += u64::from(before != after);
-        }
-        self.verify().await;
-    }
-
-    async fn settle_until_crashed(&mut self) {
-        self.journal.note("settle".to_owned());
-        let shard = &self.bench.api.shard;
-        while settle_some(shard).await.unwrap_or(false) {
-            shard.log.sweep().await;
-            self.tally.rewrites += 1;
-        }
-        self.tally.crashes_while_settling += u64::from(self.bench.store.crashed());
-    }
-
-    /// Does an operation on a device that may fail; returns it if that left open what has become of it.
-    async fn operation_that_may_fail(&mut self) -> Option<Operation> {
-        let operation = choose(&mut self.random, &self.world, false);
-        self.journal.note(format!("{operation:?}"));
-        let answer = Server::send(&self.bench, &operation.request(&self.world)).await;
-        let failed_in_part = answer.body.windows(13).any(|part| part == b"SHARD_LATCHED");
-        // A long answer that cannot be read to its end is cut.
-        let length = answer.header("content-length").map_or(0, |text| text.parse().expect("a number"));
-        let is_cut = !matches!(operation.act, Act::Head) && length > answer.body.len();
-        if self.bench.store.crashed() && (answer.status >= 500 || failed_in_part || is_cut) {
-            return Some(operation);
-        }
-        judge(&mut self.world, &operation, &answer);
-        None
     }
 
     /// Several writes to be made durable together; meanwhile, readers see what was before.
@@ -431,8 +354,8 @@ fn what_is_seen_is_what_was_done() {
     }
     println!("{tally:?}");
     if runs * steps >= RUNS * STEPS {
-        let Tally { rewrites, crashes, unseen, bursts, polls, crept, trimmed, repeated, .. } = tally;
-        let met = [rewrites, crashes, unseen, bursts, polls, crept, trimmed, repeated];
+        let Tally { rewrites, refused, crashes, unseen, bursts, polls, crept, trimmed, repeated, .. } = tally;
+        let met = [rewrites, refused, crashes, unseen, bursts, polls, crept, trimmed, repeated];
         assert!(met.iter().all(|count| *count > 0), "something was never met: {tally:?}");
     }
 }

@@ -162,7 +162,8 @@ fn offset(random: &mut Random, stream: &Stream, at: u64) -> Offset {
 fn foreign(random: &mut Random, world: &World) -> Offset {
     let count = world.lineages.len() as u64;
     let lineage = (count > 0).then(|| world.lineages.iter().nth(random.below(count) as usize).copied());
-    Offset::Token(lineage.flatten().filter(|_| !random.one_in(5)).unwrap_or(NEVER_ISSUED), random.below(200))
+    let lineage = lineage.flatten().filter(|_| !random.one_in(5)).unwrap_or(NEVER_ISSUED);
+    Offset::Token(lineage, if random.one_in(3) { 0 } else { random.below(200) })
 }
 
 /// An ordinal from `from` to `to`, both included.

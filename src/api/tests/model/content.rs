@@ -1,7 +1,5 @@
 //! Random contents: JSON in many spellings with its canonical form, and text.
 
-use std::rc::Rc;
-
 use super::Random;
 use super::operation::Content;
 use super::oracle::{Kind, Message};
@@ -21,10 +19,28 @@ pub fn content(random: &mut Random, kind: Kind, small: bool) -> Content {
         Kind::Json => json(random, small),
         Kind::Text => {
             let bytes = filler_bytes(random, small).max(1);
-            let text: Rc<[u8]> = random.letters(bytes).into_bytes().into();
-            Content { sent: text.clone(), messages: Ok(vec![text]) }
+            text(&random.letters(bytes))
         }
     }
+}
+
+/// So many records of one length; on a stream of text, a message.
+pub fn alike(random: &mut Random, kind: Kind, records: u64) -> Content {
+    let mut number = || (1_000_000 + random.below(1_000_000)).to_string();
+    match kind {
+        Kind::Text => text(&number()),
+        Kind::Json => {
+            let numbers: Vec<String> = (0..records).map(|_| number()).collect();
+            let messages = numbers.iter().map(|number| message(number)).collect();
+            Content { sent: format!("[{}]", numbers.join(",")).into_bytes().into(), messages: Ok(messages) }
+        }
+    }
+}
+
+/// A message of text.
+pub fn text(text: &str) -> Content {
+    let message: Message = text.as_bytes().into();
+    Content { sent: message.clone(), messages: Ok(vec![message]) }
 }
 
 /// Bytes of what makes a message long: mostly few, now and then more than fit into a commit.

@@ -17,7 +17,8 @@ use std::time::Instant;
 
 use super::Random;
 use super::check::check;
-use super::choose::{choose, read};
+use super::choose::{choose, pick, read};
+use super::content::alike;
 use super::exchange::{Answer, Request, Server};
 use super::operation::{Act, Append, Content, From, Offset, Operation, Read};
 use super::oracle::{Stream, World};
@@ -88,6 +89,26 @@ pub async fn step<S: Server>(server: &S, world: &mut World, journal: &mut Journa
     let operation = choose(random, world, false);
     perform(server, world, journal, &operation).await;
     glance(server, world, journal, random, operation.name).await;
+}
+
+/// Appends of one producer that follow each other and are alike, as most are in practice; then one of them once more.
+pub async fn series<S: Server>(server: &S, world: &mut World, journal: &mut Journal, random: &mut Random) {
+    let name = random.below(world.paths.len() as u64) as usize;
+    let Some(stream) = world.streams.get(&name).filter(|stream| !stream.closed) else { return };
+    let kind = stream.kind;
+    let id = pick(random, &["p0", "p1", "p2"]).to_owned();
+    let known = stream.producers.get(&id);
+    let (epoch, from) = known.map_or((0, 0), |known| (known.epoch, known.appends.len() as u64));
+    let records = 1 + random.below(8);
+    let count = 2 + random.below(6);
+    let claims = (from..from + count).chain([from + random.below(count)]);
+    for seq in claims {
+        let content = alike(random, kind, records);
+        let producer = Some((id.clone(), epoch, seq));
+        let act = Act::Append(Append { producer, ..Append::of(kind, content) });
+        perform(server, world, journal, &Operation { name, act }).await;
+    }
+    glance(server, world, journal, random, name).await;
 }
 
 /// A short look at a stream.
