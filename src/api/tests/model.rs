@@ -33,9 +33,9 @@ use predict::Body;
 use random::Random;
 
 /// Runs, each over a device of its own.
-const RUNS: u64 = 6;
+const RUNS: u64 = 8;
 /// Steps of a run.
-const STEPS: u64 = 700;
+const STEPS: u64 = 500;
 /// Messages that retention takes one by one.
 const CREEP_MAX: u64 = 800;
 /// The stream that fills the disk.
@@ -132,9 +132,9 @@ impl Model {
                 8..13 => self.crash().await,
                 13..29 => self.burst().await,
                 29..37 => self.poll().await,
-                37 | 38 => self.creep().await,
-                39 => self.fill_disk().await,
-                40..44 => series(&self.bench, &mut self.world, &mut self.journal, &mut self.random).await,
+                37..41 => self.creep().await,
+                41 => self.fill_disk().await,
+                42..46 => series(&self.bench, &mut self.world, &mut self.journal, &mut self.random).await,
                 _ => step(&self.bench, &mut self.world, &mut self.journal, &mut self.random).await,
             }
             self.look_after_settling().await;
@@ -231,6 +231,7 @@ impl Model {
             check(&mut staged, &operation, &expected, &answer);
         }
         staged.tags.append(&mut world.tags);
+        staged.tagged.append(&mut world.tagged);
         *world = staged;
         self.tally.bursts += 1;
         let name = self.random.below(self.world.paths.len() as u64) as usize;

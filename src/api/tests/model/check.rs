@@ -43,6 +43,8 @@ fn check_page(world: &mut World, name: usize, page: &Page, answer: &Answer) -> u
         let page_of = format!("{:?} {} {to} {closed} {:?}", stream.lineage, page.from, page.view);
         let before = world.tags.entry(page_of.clone()).or_insert_with(|| tag.to_owned());
         assert_eq!(before, tag, "the entity tag of {page_of} has changed");
+        let meant = world.tagged.entry(tag.to_owned()).or_insert_with(|| page_of.clone());
+        assert_eq!(*meant, page_of, "two pages have one entity tag");
     }
     to
 }

@@ -140,7 +140,7 @@ impl Model {
     /// Does an operation on a device that may fail; returns it if that left open what has become of it.
     async fn operation_that_may_fail(&mut self) -> Option<Operation> {
         let mut operation = choose(&mut self.random, &self.world, false);
-        if self.random.one_in(10) {
+        if self.random.one_in(20) {
             operation.act = Act::Delete;
         }
         let answer = self.send(&operation).await;

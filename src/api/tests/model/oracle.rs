@@ -187,6 +187,8 @@ pub struct World {
     pub lineages: BTreeSet<u64>,
     /// Entity tags by what they stand for.
     pub tags: BTreeMap<String, String>,
+    /// What entity tags stand for.
+    pub tagged: BTreeMap<String, String>,
     /// Paths of streams.
     pub paths: Rc<[String]>,
     /// What requests call the server.
