@@ -9,7 +9,6 @@ use crate::protocol::errors::{Code, Problem};
 use crate::protocol::json::{self, AllowEmpty};
 use crate::protocol::producer::{self, Verdict};
 use crate::protocol::{digits, headers};
-use crate::shard::Found;
 use crate::shard::stream::{End, Stream};
 use crate::shard::table::StreamId;
 use crate::storage::codec::varint_bytes;
@@ -18,7 +17,7 @@ use crate::storage::log::{Class, Room};
 
 use super::answer::{Manner, end_headers, record_range};
 use super::large::{self, LargeAppend};
-use super::{Api, Named, Request, Step404, too_large};
+use super::{Api, Named, Request, too_large};
 use crate::http::service::Wait;
 
 /// Metadata bytes of an append entry besides its variable parts, generously.
@@ -229,10 +228,9 @@ fn parse_record_match(value: &[u8]) -> Result<u64, Problem> {
 impl Api {
     /// Serves an append.
     pub fn append(&self, request: &Request<'_>, named: Named<'_>, out: &mut Vec<u8>) -> Step {
-        let id = match self.shard.find(named.hash, named.address.key) {
-            Found::Live(id) => id,
-            Found::Missing => return self.answer_404(request, named, out, Step404(None)),
-            Found::Going(ticket) => return self.answer_404(request, named, out, Step404(Some(ticket))),
+        let id = match self.find_staged(named) {
+            Ok(id) => id,
+            Err(missing) => return self.answer_404(request, named, out, missing),
         };
         let request = &self.about(request, id);
         let max_bytes = self.shard.config.max_body_bytes;

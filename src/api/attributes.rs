@@ -6,13 +6,12 @@ use crate::http::{Known, Status};
 use crate::limits::ATTRIBUTES_BYTES_MAX;
 use crate::protocol::errors::{Code, Problem};
 use crate::protocol::{attributes, headers};
-use crate::shard::Found;
 use crate::shard::table::Target;
 use crate::storage::codec::meta_bytes_max;
 use crate::storage::event::Event;
 use crate::storage::log::{Class, Room};
 
-use super::{Api, Named, Request, Step404};
+use super::{Api, Named, Request};
 
 impl Api {
     /// Serves `GET {stream}/attrs`.
@@ -34,10 +33,9 @@ impl Api {
 
     /// Serves `PUT {stream}/attrs`.
     pub fn replace_attributes(&self, request: &Request<'_>, named: Named<'_>, out: &mut Vec<u8>) -> Step {
-        let id = match self.shard.find(named.hash, named.address.key) {
-            Found::Live(id) => id,
-            Found::Missing => return self.answer_404(request, named, out, Step404(None)),
-            Found::Going(ticket) => return self.answer_404(request, named, out, Step404(Some(ticket))),
+        let id = match self.find_staged(named) {
+            Ok(id) => id,
+            Err(missing) => return self.answer_404(request, named, out, missing),
         };
         let request = &self.about(request, id);
         let wanted = content_type(request).and_then(|()| attributes::normalise(request.body));

@@ -11,14 +11,13 @@ use crate::protocol::batch::{self, Ack, AckWriter};
 use crate::protocol::errors::{Code, Problem};
 use crate::protocol::headers;
 use crate::protocol::json::{self, AllowEmpty};
-use crate::shard::Found;
 use crate::shard::table::StreamId;
 use crate::storage::event::{Lengths, Payload};
 use crate::storage::log::{Class, Refusal, Room};
 
 use super::answer::{Manner, STREAM_NOT_FOUND};
 use super::append::{Canonical, Controls, appended_event};
-use super::{Api, Named, Request, Step404, large, too_large};
+use super::{Api, Named, Request, large, too_large};
 
 /// Headers that a batch does not take (extension 4.2).
 const UNSUPPORTED: [Known; 5] =
@@ -91,10 +90,9 @@ struct Progress {
 impl Api {
     /// Serves an append batch.
     pub fn append_batch(&self, request: &Request<'_>, named: Named<'_>, out: &mut Vec<u8>) -> Step {
-        let id = match self.shard.find(named.hash, named.address.key) {
-            Found::Live(id) => id,
-            Found::Missing => return self.answer_404(request, named, out, Step404(None)),
-            Found::Going(ticket) => return self.answer_404(request, named, out, Step404(Some(ticket))),
+        let id = match self.find_staged(named) {
+            Ok(id) => id,
+            Err(missing) => return self.answer_404(request, named, out, missing),
         };
         let request = &self.about(request, id);
         if let Err(problem) = self.batch_preconditions(request) {

@@ -2,18 +2,17 @@
 
 use crate::http::Status;
 use crate::http::service::{Step, Wait};
-use crate::shard::{DELETE_META_BYTES, Found};
+use crate::shard::DELETE_META_BYTES;
 use crate::storage::log::{Class, Room};
 
-use super::{Api, Named, Request, Step404};
+use super::{Api, Named, Request};
 
 impl Api {
     /// Serves a delete.
     pub fn delete(&self, request: &Request<'_>, named: Named<'_>, out: &mut Vec<u8>) -> Step {
-        let id = match self.shard.find(named.hash, named.address.key) {
-            Found::Live(id) => id,
-            Found::Missing => return self.answer_404(request, named, out, Step404(None)),
-            Found::Going(ticket) => return self.answer_404(request, named, out, Step404(Some(ticket))),
+        let id = match self.find_staged(named) {
+            Ok(id) => id,
+            Err(missing) => return self.answer_404(request, named, out, missing),
         };
         let request = &self.about(request, id);
         match self.shard.room(DELETE_META_BYTES, 0, Class::Control) {

@@ -279,6 +279,15 @@ impl Api {
         }
     }
 
+    /// Looks a stream up for a write: what is staged counts. The error says what to answer.
+    pub fn find_staged(&self, named: Named<'_>) -> Result<StreamId, Step404> {
+        match self.shard.find(named.hash, named.address.key) {
+            Found::Live(id) => Ok(id),
+            Found::Missing => Err(Step404(None)),
+            Found::Going(ticket) => Err(Step404(Some(ticket))),
+        }
+    }
+
     fn if_visible(&self, id: StreamId) -> Result<StreamId, Step404> {
         let table = self.shard.table.borrow();
         let visible = table.get(id).is_some_and(|stream| self.shard.is_visible(stream));

@@ -22,7 +22,7 @@ use super::boundary::{self, Position};
 use super::large::{self, StagedParts};
 use super::snapshot::snapshot_headers;
 use super::start::OFFSET_TRIMMED;
-use super::{Api, Named, Request, Step404, too_large};
+use super::{Api, Named, Request, too_large};
 
 /// Metadata bytes of the final entry besides its content type and parts, generously.
 const META_BYTES: usize = 160;
@@ -116,15 +116,12 @@ impl Api {
         segment: Option<&[u8]>,
         out: &mut Vec<u8>,
     ) -> Result<Publication, u64> {
-        let missing = |ticket, out: &mut Vec<u8>| match self.answer_404(request, named, out, Step404(ticket))
-        {
-            Step::After(ticket) => ticket,
-            _ => 0,
-        };
-        let id = match self.shard.find(named.hash, named.address.key) {
-            Found::Live(id) => id,
-            Found::Missing => return Err(missing(None, out)),
-            Found::Going(ticket) => return Err(missing(Some(ticket), out)),
+        let id = match self.find_staged(named) {
+            Ok(id) => id,
+            Err(missing) => {
+                let step = self.answer_404(request, named, out, missing);
+                return Err(if let Step::After(ticket) = step { ticket } else { 0 });
+            }
         };
         let request = &self.about(request, id);
         let head = request.head;

@@ -4,15 +4,15 @@ use crate::http::Status;
 use crate::http::service::{Step, Wait};
 use crate::protocol::errors::{Code, Problem};
 use crate::protocol::query::StartArg;
+use crate::shard::DELETE_META_BYTES;
 use crate::shard::stream::{Start, Stream};
 use crate::shard::table::{StreamId, Target};
-use crate::shard::{DELETE_META_BYTES, Found};
 use crate::storage::event::Event;
 use crate::storage::log::{Class, Room};
 
 use super::boundary::{self, Position};
 use super::publish::conflict_headers;
-use super::{Api, Named, Request, Step404};
+use super::{Api, Named, Request};
 
 impl Api {
     /// Serves a retention.
@@ -23,10 +23,9 @@ impl Api {
         segment: Option<&[u8]>,
         out: &mut Vec<u8>,
     ) -> Step {
-        let id = match self.shard.find(named.hash, named.address.key) {
-            Found::Live(id) => id,
-            Found::Missing => return self.answer_404(request, named, out, Step404(None)),
-            Found::Going(ticket) => return self.answer_404(request, named, out, Step404(Some(ticket))),
+        let id = match self.find_staged(named) {
+            Ok(id) => id,
+            Err(missing) => return self.answer_404(request, named, out, missing),
         };
         let request = &self.about(request, id);
         let boundary = match boundary::parse(segment, request.head.query) {

@@ -9,7 +9,6 @@ use crate::http::{Answer, Method, Status};
 use crate::limits;
 use crate::protocol::errors::{Code, Problem};
 use crate::protocol::{digest, names, offset};
-use crate::shard::Found;
 use crate::shard::stream::{Snapshot, Stream};
 use crate::shard::table::StreamId;
 use crate::storage::event::Part;
@@ -17,7 +16,7 @@ use crate::storage::log::{Held, Log, Piece};
 
 use super::answer::Manner;
 use super::boundary::{self, offset_in, parse_offset};
-use super::{Api, Named, Request, Step404, read, scheme};
+use super::{Api, Named, Request, read, scheme};
 
 /// There is no snapshot to read.
 const NO_SNAPSHOT: Problem = Problem::fixed(Code::SnapshotNotFound, "the stream has no snapshot");
@@ -117,10 +116,9 @@ impl Api {
         text: &[u8],
         out: &mut Vec<u8>,
     ) -> Step {
-        let id = match self.shard.find(named.hash, named.address.key) {
-            Found::Live(id) => id,
-            Found::Missing => return self.answer_404(request, named, out, Step404(None)),
-            Found::Going(ticket) => return self.answer_404(request, named, out, Step404(Some(ticket))),
+        let id = match self.find_staged(named) {
+            Ok(id) => id,
+            Err(missing) => return self.answer_404(request, named, out, missing),
         };
         let request = &self.about(request, id);
         let wanted = match parse_offset(text) {

@@ -117,3 +117,86 @@ impl Replay {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shard::lineage::Ledger;
+    use crate::storage::event::{
+        Appended, HashRange, Lengths, Payload, Place, Producer, ProducerRun, ProducerRuns, StreamCreated,
+    };
+
+    /// The events that settling may leave of a log, one commit each.
+    fn replayed(events: &[Event<'_>]) -> Result<Table, String> {
+        let mut ledger = Ledger::default();
+        ledger.grant(7).expect("few ids are used");
+        let lineages = Arc::new(Lineages::new(&[7], &ledger, |_| {}));
+        let mut replay = Replay::new(0, 1, 1, lineages);
+        for (number, event) in events.iter().enumerate() {
+            let lsn = 1 + number as u64;
+            replay.visit(event, EventContext { hashes: HashRange::ALL, lsn, time_ms: lsn });
+        }
+        replay.finish(&Recovered::default()).map(|(table, _)| table)
+    }
+
+    fn created(lineage: u64) -> Event<'static> {
+        Event::StreamCreated(StreamCreated {
+            lineage,
+            placement: 5,
+            key: b"test/name",
+            content_type: b"text/plain",
+            ttl_seconds: None,
+            expires_at_ms: None,
+            bucket_generation: 0,
+            attributes: b"",
+            closed: false,
+        })
+    }
+
+    fn appended(lineage: u64, start: u64, producer: Option<Producer<'_>>) -> Event<'_> {
+        Event::Appended(Appended {
+            lineage,
+            start,
+            lengths: Lengths::Uniform { len: 5, count: 1 },
+            producer,
+            stream_seq: None,
+            closed: false,
+            payload: Payload::Here(Place { segment: 0, position: 4200 + start as u32, back: 30 }),
+        })
+    }
+
+    #[test]
+    fn a_gap_is_for_the_rest_of_the_log_to_explain() {
+        let gap = [created(1), appended(1, 0, None), appended(1, 10, None), appended(1, 15, None)];
+        let problem = replayed(&gap).err().expect("data is missing and nothing says why");
+        assert!(problem.contains("stream 1"), "{problem}");
+        let deleted =
+            [&gap[..], &[Event::StreamDeleted { lineage: 1 }, created(2), appended(2, 0, None)]].concat();
+        let table = replayed(&deleted).expect("the delete explains it");
+        assert_eq!(table.len(), 1, "the name is taken again");
+        assert!(table.find_lineage(1).is_none() && table.find_lineage(2).is_some());
+        let trimmed = [created(1), Event::Retained { lineage: 1, offset: 10, record: 2 }];
+        assert!(replayed(&trimmed).is_err(), "a stream never begins behind its end");
+        let unknown = [appended(9, 0, None), Event::StreamDeleted { lineage: 9 }];
+        assert!(replayed(&unknown).expect("of a stream that is gone").is_empty());
+    }
+
+    #[test]
+    fn a_gap_in_an_epoch_is_for_a_newer_one_to_explain() {
+        let claim = |epoch, seq| Some(Producer { id: b"p", epoch, seq });
+        let runs = [ProducerRun { first_ordinal: 1, records: 1, appends: 1 }];
+        let later =
+            Event::ProducerRuns(ProducerRuns { lineage: 1, id: b"p", epoch: 0, first_seq: 7, runs: &runs });
+        let log = [
+            created(1),
+            appended(1, 0, claim(0, 0)),
+            appended(1, 5, None),
+            later,
+            appended(1, 10, claim(0, 20)),
+            appended(1, 15, claim(1, 0)),
+        ];
+        let table = replayed(&log).expect("a newer epoch replaces what is left of the older one");
+        let id = table.find_lineage(1).expect("it lives");
+        assert_eq!(table.get(id).expect("it lives").producers.range(b"p", 1, 0), Some((3, 1)));
+    }
+}

@@ -24,7 +24,7 @@ impl Place {
 }
 
 /// Placement hashes, by their upper half: what a shard owns, or a part of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HashRange {
     /// First one.
     pub start: u64,

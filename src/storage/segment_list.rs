@@ -28,7 +28,7 @@ const VERSION: u32 = 1;
 const TITLE: &str = "thalweg-segments";
 
 /// One segment that counts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Listed {
     /// Number of the segment in the log that wrote it.
     pub number: u32,

@@ -16,8 +16,8 @@
 //!   `skipped` entries, so that what follows still replays without a gap.
 //!
 //! An input is walked through its footer, in windows of so much payload as memory may hold; each window is grouped by stream
-//! and written. Parts: `pages` (footers, page by page), `note` (an entry, until its turn comes), `gather` (a window and its groups), `emit` (a group as entries),
-//! `output` (the new segment).
+//! and written. Parts: `pages` (footers, page by page), `note` (an entry, until its turn comes), `gather` (a window and its
+//! groups), `emit` (a group as entries), `output` (the new segment).
 
 mod emit;
 mod gather;
@@ -26,6 +26,7 @@ mod output;
 mod pages;
 pub mod turn;
 
+use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
 
@@ -37,7 +38,7 @@ use crate::storage::log::{Inner, Sync};
 use crate::storage::reader::ReadError;
 use crate::storage::roll::change_list;
 use crate::storage::segment_list::Listed;
-use crate::storage::segment_table::Segment;
+use crate::storage::segment_table::{Segment, SegmentTable};
 
 use emit::emit;
 use gather::Run;
@@ -117,10 +118,6 @@ pub struct Rewritten {
     pub moves: Vec<Move>,
     /// Snapshots that lie elsewhere.
     pub snapshots: Vec<SnapshotMove>,
-    /// Bytes of the files that were replaced.
-    pub input_bytes: u64,
-    /// Bytes of the file that took their place.
-    pub output_bytes: u64,
 }
 
 /// Why a rewrite was given up. Nothing has changed then, unless the log is latched.
@@ -161,10 +158,10 @@ pub enum SettleError {
 /// Sealed segments in the order of the list.
 pub(super) fn sealed(inner: &Inner) -> Vec<SealedSegment> {
     let (table, list) = (inner.table.borrow(), inner.roller.list());
-    let opened = |listed: &Listed| table.iter().find(|(_, segment)| segment.listed == *listed);
+    let opened = by_listing(&table);
     let mut sealed = Vec::with_capacity(list.segments.len());
     for (place, listed) in list.segments.iter().enumerate() {
-        let Some((index, segment)) = opened(listed) else { continue };
+        let Some((index, segment)) = opened.get(listed).copied() else { continue };
         let Some(trailer) = segment.trailer.get() else { continue };
         // One that was begun and got no commit has nothing to rewrite, and no sequence number to stand for.
         if segment.header.settled.is_some() || trailer.last_lsn >= segment.header.first_lsn {
@@ -195,10 +192,7 @@ pub(super) async fn settle(
     let (first, last) = (&inputs[0].1, &inputs[inputs.len() - 1].1);
     let floor = highest_before(inner, &first.listed);
     let mut output = Output::create(inner, first, last).await?;
-    let mut rewritten = Rewritten {
-        input_bytes: inputs.iter().map(|(_, segment)| segment.header.segment_bytes).sum(),
-        ..Rewritten::default()
-    };
+    let mut rewritten = Rewritten::default();
     match fill(inner, &inputs, floor, streams, &mut output, &mut rewritten).await {
         Ok(()) => {}
         Err(error) => {
@@ -208,18 +202,22 @@ pub(super) async fn settle(
     }
     let staged = inner.appender.borrow().last_lsn();
     let output = output.complete().await?;
-    rewritten.output_bytes = output.1.header.segment_bytes;
     replace(inner, staged, &inputs, output).await?;
     Ok(rewritten)
+}
+
+/// The open segments as the list names them: a long list is not searched for each.
+fn by_listing(table: &SegmentTable) -> HashMap<&Listed, (u32, &Rc<Segment>)> {
+    table.iter().map(|(index, segment)| (&segment.listed, (index, segment))).collect()
 }
 
 /// The highest id that was created in the segments listed before `first`.
 fn highest_before(inner: &Inner, first: &Listed) -> u64 {
     let (table, list) = (inner.table.borrow(), inner.roller.list());
+    let opened = by_listing(&table);
     let before = list.segments.iter().take_while(|listed| *listed != first);
     let highest = |listed: &Listed| {
-        let opened = table.iter().find(|(_, segment)| segment.listed == *listed);
-        let trailer = opened.and_then(|(_, segment)| segment.trailer.get());
+        let trailer = opened.get(listed).and_then(|(_, segment)| segment.trailer.get());
         trailer.map_or(u64::MAX, |trailer| trailer.highest_lineage)
     };
     before.map(highest).max().unwrap_or(0)
