@@ -175,7 +175,7 @@ pub const STOP_DEADLINE_MS: u64 = 5_000;
 /// Time that a stop waits for last commits after that; then the process ends with code 11.
 pub const STOP_COMMIT_DEADLINE_MS: u64 = 10_000;
 /// Time that a start waits for locked memory that an earlier process of the same user gives back.
-pub const LOCKED_MEMORY_DEADLINE_MS: u64 = 30_000;
+pub const LOCKED_MEMORY_DEADLINE_MS: u64 = 5_000;
 
 const _: () = {
     assert!(COMMIT_BYTES_MAX.is_multiple_of(BLOCK_BYTES), "commits are whole blocks");
