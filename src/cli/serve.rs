@@ -116,7 +116,7 @@ struct CpuList(Vec<usize>);
 
 /// Runs the server.
 pub fn main(options: Options) -> ExitCode {
-    crate::node::preflight::SmallPages::from_the_first();
+    crate::node::preflight::small_pages_from_the_first();
     match crate::node::serve::serve(options.into_config()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

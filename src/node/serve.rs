@@ -30,7 +30,7 @@ use crate::node::exit::{Exit, Failure};
 use crate::node::listen::{self, Listeners};
 use crate::node::manifest::{Manifest, ManifestError};
 use crate::node::nudge::{self, Nudge};
-use crate::node::preflight::{self, SmallPages};
+use crate::node::preflight;
 use crate::node::reshard;
 use crate::node::signals;
 use crate::shard::lineage::Lineages;
@@ -48,7 +48,7 @@ enum Event {
 /// Runs a server until it is told to stop; returns when all shards have ended.
 pub fn serve(mut config: Config) -> Result<(), Failure> {
     let began = Instant::now();
-    let small_pages = SmallPages::begin();
+    preflight::small_pages();
     // Before any other thread exists: each inherits the mask.
     signals::block();
     // Bad values are refused before anything is laid out.
@@ -74,7 +74,7 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
     let manifest = lay_out(&config, found, shards)?;
     let (mut node, events) = Node::new(config, manifest)?;
     node.spawn_all(listeners, &core_plan, ring_depth)?;
-    let mut outcome = node.start(&events, small_pages);
+    let mut outcome = node.start(&events);
     if let Ok(Phase::Go(recovered)) = &outcome {
         node.announce(address, &core_plan, recovered, began.elapsed());
         outcome = node.watch(&events).map(|()| Phase::Stopped);
@@ -244,10 +244,8 @@ impl Node {
         Ok(())
     }
 
-    /// Brings all shards to serve. `small_pages` lasts until all executors are made.
-    fn start(&mut self, events: &Receiver<Event>, small_pages: SmallPages) -> Result<Phase, Failure> {
-        let mut small_pages = Some(small_pages);
-        let mut to_make = self.threads.len();
+    /// Brings all shards to serve.
+    fn start(&mut self, events: &Receiver<Event>) -> Result<Phase, Failure> {
         let mut recovered = Recovered::default();
         let (mut to_recover, mut to_serve) = (self.manifest.shards(), self.manifest.shards());
         while to_serve > 0 {
@@ -266,10 +264,7 @@ impl Node {
                 }
                 Event::Report(Report::Serving { .. }) => to_serve -= 1,
                 Event::Report(Report::Failed { message, code, .. }) => return Err(Failure { code, message }),
-                Event::Thread { notice: Notice::Up, .. } => {
-                    to_make -= 1;
-                    small_pages = small_pages.filter(|_| to_make > 0);
-                }
+                Event::Thread { notice: Notice::Up, .. } => {}
                 Event::Thread { shard, notice: Notice::Ended(outcome) } => return Err(why(shard, outcome)),
                 Event::GrantWanted { shard } => self.grant(&[shard]),
                 Event::Signal(name) => {
