@@ -4,6 +4,11 @@
 //! completion for every request. One set for all sockets costs the ring one poll for a whole batch of them, and a socket
 //! that closes leaves no cancellation behind. (Measured: `perf/records/2026-11-30-sockets.md`.)
 //!
+//! While requests come in, the core also waits in this set, not in the executor: a wait there costs one system call, a sleep
+//! of the executor and the turn of its loop behind it about ten. What only the executor can see (its own files, timers,
+//! messages of other cores) is looked at every half millisecond then, when the timer by which it preempts tasks interrupts
+//! the wait. The caller says when that would be too late ([`Readiness::run`]).
+//!
 //! Contract: after [`Registration::wait_readable`] (or `wait_writable`) returned `false` the task is woken once the kernel
 //! reports a change; spurious wakes happen. One task waits per direction. Events for a registration that is gone are told
 //! by its generation and dropped.
@@ -11,16 +16,23 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
 
 use futures_lite::io::AsyncRead;
 use glommio::net::TcpStream;
 
 /// Events taken from the kernel at once.
 const EVENTS_MAX: usize = 256;
+/// How long after the last event the core still waits in the set: longer than a commit takes.
+const LINGER: Duration = Duration::from_millis(1);
+/// How many tasks one after the other may each wake the next one before the core waits. A longer chain is only slower.
+const CHAIN_MAX: usize = 3;
+/// Stands for the watched descriptor; no socket has it.
+const WATCHED: u64 = u64::MAX;
 
 #[derive(Debug, Default)]
 struct Slot {
@@ -41,6 +53,15 @@ pub struct Readiness {
     free: RefCell<Vec<u32>>,
 }
 
+/// How a look at the set ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    /// With so many events.
+    Events(usize),
+    /// With none.
+    Nothing,
+}
+
 impl Readiness {
     /// An empty set.
     pub fn new() -> io::Result<Rc<Self>> {
@@ -55,6 +76,19 @@ impl Readiness {
         Ok(Rc::new(Self { epoll, slots: RefCell::default(), free: RefCell::default() }))
     }
 
+    /// Adds a descriptor that is not a socket: [`Self::run`] calls its `watched` at each edge, before any socket's task.
+    pub fn watch(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.add(fd.as_raw_fd(), libc::EPOLLIN, WATCHED)
+    }
+
+    fn add(&self, fd: RawFd, interest: i32, token: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: (interest | libc::EPOLLET) as u32, u64: token };
+        // SAFETY: `event` outlives the call, which copies it.
+        let added =
+            unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) };
+        if added != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
     /// Adds a non-blocking socket. The registration must end before the descriptor is closed or given away.
     pub fn register(self: &Rc<Self>, fd: RawFd) -> io::Result<Registration> {
         let mut slots = self.slots.borrow_mut();
@@ -64,48 +98,69 @@ impl Readiness {
         });
         let slot = &mut slots[index as usize];
         *slot = Slot { generation: slot.generation, writable: true, ..Slot::default() };
-        let interest = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET;
+        let interest = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP;
         let token = u64::from(slot.generation) << 32 | u64::from(index);
-        let mut event = libc::epoll_event { events: interest as u32, u64: token };
-        // SAFETY: `event` outlives the call, which copies it.
-        let added =
-            unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) };
-        if added != 0 {
+        if let Err(error) = self.add(fd, interest, token) {
             self.free.borrow_mut().push(index);
-            return Err(io::Error::last_os_error());
+            return Err(error);
         }
         Ok(Registration { set: self.clone(), fd, index })
     }
 
-    /// Wakes the tasks whose sockets changed, for as long as the core runs.
-    pub async fn run(self: Rc<Self>) {
+    /// Wakes the tasks whose sockets changed, for as long as the core runs. `watched` is called when the watched descriptor
+    /// is readable. The core waits here only while `may_wait` says that the executor has nothing to complete.
+    pub async fn run(self: Rc<Self>, watched: impl Fn(), may_wait: impl Fn() -> bool) {
+        let mut last_event = Instant::now();
         loop {
-            match self.turn() {
-                Ok(0) => self.changed().await,
+            let mut look = self.look(Duration::ZERO, &watched);
+            if look == Look::Nothing {
+                if !may_wait() || last_event.elapsed() > LINGER {
+                    self.changed().await;
+                    last_event = Instant::now();
+                    continue;
+                }
+                // Whoever can run runs before the core waits: here, and in the queues of lower priority.
+                for _ in 0..CHAIN_MAX {
+                    glommio::executor().yield_now().await;
+                }
+                glommio::executor().yield_task_queue_now().await;
+                look = self.look(if may_wait() { LINGER } else { Duration::ZERO }, &watched);
+            }
+            if look != Look::Nothing {
+                last_event = Instant::now();
                 // They run before this looks again.
-                Ok(_) => glommio::executor().yield_now().await,
-                Err(error) => panic!("the epoll set of this core is gone: {error}"),
+                glommio::executor().yield_now().await;
             }
             glommio::yield_if_needed().await;
         }
     }
 
-    /// Notes what changed and wakes who waits for it; returns the number of events.
-    fn turn(&self) -> io::Result<usize> {
+    /// Waits for events, not longer than `wait`, notes what changed and wakes who waits for it. Interrupts end the wait.
+    fn look(&self, wait: Duration, watched: &impl Fn()) -> Look {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
+        let wait_ms = wait.as_millis() as i32;
         // SAFETY: the kernel writes at most `EVENTS_MAX` events to the array.
-        let count =
-            unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), EVENTS_MAX as i32, 0) };
+        let count = unsafe {
+            libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), EVENTS_MAX as i32, wait_ms)
+        };
         if count < 0 {
             let error = io::Error::last_os_error();
-            return if error.kind() == io::ErrorKind::Interrupted { Ok(0) } else { Err(error) };
+            assert!(
+                error.kind() == io::ErrorKind::Interrupted,
+                "the epoll set of this core is gone: {error}"
+            );
+            return Look::Nothing;
         }
-        for event in &events[..count as usize] {
+        let events = &events[..count as usize];
+        if events.iter().any(|event| event.u64 == WATCHED) {
+            watched();
+        }
+        for event in events.iter().filter(|event| event.u64 != WATCHED) {
             let (token, bits) = (event.u64, event.events as i32);
             let (reader, writer) = self.note(token, bits);
             reader.into_iter().chain(writer).for_each(Waker::wake);
         }
-        Ok(count as usize)
+        if events.is_empty() { Look::Nothing } else { Look::Events(events.len()) }
     }
 
     fn note(&self, token: u64, bits: i32) -> (Option<Waker>, Option<Waker>) {
@@ -204,6 +259,7 @@ impl Drop for Registration {
 mod tests {
     use super::*;
     use std::io::{Read, Write};
+    use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
     fn pair(set: &Rc<Readiness>) -> (UnixStream, UnixStream, Registration) {
@@ -211,6 +267,10 @@ mod tests {
         near.set_nonblocking(true).unwrap();
         let registration = set.register(near.as_raw_fd()).unwrap();
         (near, far, registration)
+    }
+
+    fn turn(set: &Readiness) -> Look {
+        set.look(Duration::ZERO, &|| {})
     }
 
     fn readable(registration: &Registration) -> bool {
@@ -223,13 +283,13 @@ mod tests {
         let (_near, mut far, registration) = pair(&set);
         assert!(!readable(&registration));
         far.write_all(b"x").unwrap();
-        assert_eq!(set.turn().unwrap(), 1);
+        assert_eq!(turn(&set), Look::Events(1));
         assert!(readable(&registration));
         registration.drained();
         assert!(!readable(&registration));
-        assert_eq!(set.turn().unwrap(), 0, "an edge is told once");
+        assert_eq!(turn(&set), Look::Nothing, "an edge is told once");
         far.write_all(b"y").unwrap();
-        set.turn().unwrap();
+        turn(&set);
         assert!(readable(&registration), "and the next edge, too");
     }
 
@@ -240,7 +300,7 @@ mod tests {
         let (mut near, mut far, registration) = pair(&set);
         far.write_all(b"last").unwrap();
         drop(far);
-        set.turn().unwrap();
+        turn(&set);
         let mut bytes = [0; 16];
         assert_eq!(near.read(&mut bytes).unwrap(), 4);
         registration.drained();
@@ -259,5 +319,24 @@ mod tests {
         assert_eq!(u64::from(registration.index), stale, "the place is used again");
         set.note(stale, libc::EPOLLIN);
         assert!(!readable(&registration), "but not for the events of the one before");
+    }
+
+    #[test]
+    fn the_watched_descriptor_comes_first_and_edge_by_edge() {
+        let set = Readiness::new().unwrap();
+        let (_near, mut far, registration) = pair(&set);
+        let (watched, mut signal) = UnixStream::pair().unwrap();
+        set.watch(watched.as_fd()).unwrap();
+        let order = RefCell::new(Vec::new());
+        let look = || set.look(Duration::ZERO, &|| order.borrow_mut().push(readable(&registration)));
+        far.write_all(b"x").unwrap();
+        signal.write_all(b"x").unwrap();
+        assert_eq!(look(), Look::Events(2));
+        assert_eq!(order.take(), [false], "called before the socket is known to be readable");
+        assert!(readable(&registration));
+        assert_eq!(look(), Look::Nothing, "an edge is told once, though nothing was read");
+        signal.write_all(b"x").unwrap();
+        assert_eq!(look(), Look::Events(1));
+        assert_eq!(order.take().len(), 1);
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! This is where the layers meet: connections (`http`) are served by operations (`api`) on the state of a shard.
 
+use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_channel::Receiver;
@@ -18,20 +20,25 @@ use crate::http::readiness::Readiness;
 use crate::http::service::Service;
 use crate::limits;
 use crate::node::exit::{Exit, Failure};
+use crate::node::nudge::Nudge;
 use crate::shard::mail::{BucketRecord, Mail, Report, ShardStart};
 use crate::shard::replay::Replay;
 use crate::shard::table::Table;
 use crate::shard::{self, Parts, Shard};
-use crate::storage::device::DirectStore;
+use crate::storage::device::{self, DirectStore};
 use crate::storage::log::{self, Log, LogOptions};
+use crate::storage::ring::WriteRing;
 
 /// How often deadlines of connections are looked at, and the coarse clock moves.
 const SWEEP: Duration = Duration::from_millis(250);
 
 /// Runs a shard until it is told to stop.
-pub async fn run(start: ShardStart) -> Result<(), Failure> {
-    let Some((shard, early)) = recover(&start).await? else { return Ok(()) };
-    let shared = serve(&start, shard.clone())?;
+pub async fn run(start: ShardStart, nudge: Arc<Nudge>) -> Result<(), Failure> {
+    let failed = |what, error| Failure::new(Exit::Failed, format!("shard {}: {what}: {error}", start.shard));
+    let ring = WriteRing::new().map_err(|error| failed("a ring for writes", error))?;
+    let readiness = watch(&ring, nudge).map_err(|error| failed("epoll", error))?;
+    let Some((shard, early)) = recover(&start, ring).await? else { return Ok(()) };
+    let shared = serve(&start, shard.clone(), readiness);
     early.into_iter().for_each(|mail| handle(mail, &shared));
     // The node may have given up already: then there is nobody to tell.
     let _ = start.reports.send(Report::Serving { shard: start.shard });
@@ -45,10 +52,23 @@ pub async fn run(start: ShardStart) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Starts to look after the core's sockets, and the writes of its log.
+fn watch(ring: &Rc<WriteRing>, nudge: Arc<Nudge>) -> io::Result<Rc<Readiness>> {
+    let readiness = Readiness::new()?;
+    readiness.watch(ring.news())?;
+    let ring = ring.clone();
+    let may_wait = move || {
+        nudge.progress();
+        device::under_way() == 0
+    };
+    glommio::spawn_local(readiness.clone().run(move || ring.reap(), may_wait)).detach();
+    Ok(readiness)
+}
+
 /// Replays the log and waits for the others to have done so; with the mail of those that began to serve before this one.
 /// `None`: told to stop meanwhile.
-async fn recover(start: &ShardStart) -> Result<Option<(Rc<Shard>, Vec<Mail>)>, Failure> {
-    let (log, table, mut report) = open_log(start).await?;
+async fn recover(start: &ShardStart, ring: Rc<WriteRing>) -> Result<Option<(Rc<Shard>, Vec<Mail>)>, Failure> {
+    let (log, table, mut report) = open_log(start, ring).await?;
     if let Report::Recovered { streams, records, .. } = &mut report {
         *streams = table.len() as u64;
         *records = table.records();
@@ -82,7 +102,7 @@ async fn wait_for_begin(inbox: &Receiver<Mail>) -> Option<(Vec<BucketRecord>, Ve
     }
 }
 
-async fn open_log(start: &ShardStart) -> Result<(Log, Table, Report), Failure> {
+async fn open_log(start: &ShardStart, ring: Rc<WriteRing>) -> Result<(Log, Table, Report), Failure> {
     let options = LogOptions {
         log_id: start.log_id,
         sync: match start.config.sync {
@@ -93,7 +113,7 @@ async fn open_log(start: &ShardStart) -> Result<(Log, Table, Report), Failure> {
         segment_bytes: start.config.segment_bytes,
         cache_bytes: (start.config.cache_bytes / start.shards as u64) as usize,
     };
-    let store = Rc::new(DirectStore::new(&start.log_dir));
+    let store = Rc::new(DirectStore::with_ring(&start.log_dir, ring));
     let mut replay = Replay::new(start.shard, start.shards, start.placement_seed, start.lineages.clone());
     let opened = Log::open(store, options, &mut |event, context| replay.visit(event, context)).await;
     let (log, recovered) = opened.map_err(|error| Failure::of_log(&start.log_dir, &error))?;
@@ -111,9 +131,7 @@ async fn open_log(start: &ShardStart) -> Result<(Log, Table, Report), Failure> {
 }
 
 /// Starts accepting connections.
-fn serve(start: &ShardStart, shard: Rc<Shard>) -> Result<Rc<Shared<Api>>, Failure> {
-    let readiness = Readiness::new()
-        .map_err(|error| Failure::new(Exit::Failed, format!("shard {}: epoll: {error}", start.shard)))?;
+fn serve(start: &ShardStart, shard: Rc<Shard>, readiness: Rc<Readiness>) -> Rc<Shared<Api>> {
     let api = Api::new(shard);
     let full: Rc<[u8]> = api.too_many_connections().into();
     let shared = Rc::new(Shared {
@@ -129,8 +147,7 @@ fn serve(start: &ShardStart, shard: Rc<Shard>) -> Result<Rc<Shared<Api>>, Failur
         glommio::spawn_local(accepting).detach();
     }
     glommio::spawn_local(sweep_loop(shared.clone())).detach();
-    glommio::spawn_local(shared.readiness.clone().run()).detach();
-    Ok(shared)
+    shared
 }
 
 async fn sweep_loop(shared: Rc<Shared<Api>>) {

@@ -81,7 +81,7 @@ pub fn spawn(
                     Latency::Matters(PREEMPT_TIMER),
                     "shard",
                 );
-                match glommio::spawn_local_into(serve(start, plan.probe, tell), queue) {
+                match glommio::spawn_local_into(serve(start, plan.probe, plan.nudge, tell), queue) {
                     Ok(task) => task.await,
                     Err(error) => Err(Failure::new(Exit::Failed, format!("shard {shard}: {error}"))),
                 }
@@ -122,11 +122,16 @@ pub fn run_aside<T: Send, F: Future<Output = T>>(
 }
 
 /// What runs in the shard's task queue, from the first file to the last close.
-async fn serve(start: ShardStart, probe: PathBuf, tell: impl Fn(Notice)) -> Result<(), Failure> {
+async fn serve(
+    start: ShardStart,
+    probe: PathBuf,
+    nudge: Arc<Nudge>,
+    tell: impl Fn(Notice),
+) -> Result<(), Failure> {
     open_probe(&probe).await?;
     Timer::new(Duration::from_millis(1)).await;
     tell(Notice::Up);
-    let outcome = core::run(start).await;
+    let outcome = core::run(start, nudge).await;
     // One more turn of the loop, so that closes which were only queued reach the kernel.
     Timer::new(Duration::from_millis(1)).await;
     outcome

@@ -6,8 +6,12 @@
 //! idle shard may never come. Measured with two cores, busy with other work: about one of twenty starts with eight shards
 //! hung at a 500 us timer, none of 150 at 100 ms; and 100 ms is too long for a completion to wait under load.
 //!
+//! A nudge can itself be that completion: the event arrives after the wake was noticed, finds the tasks that have just been
+//! woken, and has the executor park on them until the next nudge. (Seen with 16 clients: 5 commits a second were 5 ms late, a
+//! p99 of 5 ms instead of 1.) So an executor that goes round by itself is left alone.
+//!
 //! A wake from another thread always makes an executor go round again, whatever state its tasks are in. Contract: a
-//! runnable task waits at most `PAUSE_MAX` for such a nudge, and `PAUSE_MIN` on a server that has been doing work.
+//! runnable task waits at most twice `PAUSE_MAX` for such a nudge, and twice `PAUSE_MIN` on a server that has been doing work.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -33,6 +37,10 @@ pub struct Nudge {
     answers: AtomicU64,
     /// Whether the executor ran anything but its answer since the one before.
     busy: AtomicBool,
+    /// Rounds that the executor made by itself.
+    rounds: AtomicU64,
+    /// How many there were at the last look.
+    rounds_seen: AtomicU64,
     /// Nudges since the last answer.
     unanswered: AtomicU32,
     /// The executor ended: its tasks must not be woken any more.
@@ -55,6 +63,11 @@ impl Nudge {
         .detach();
     }
 
+    /// The executor has gone round by itself.
+    pub fn progress(&self) {
+        self.rounds.store(self.rounds.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
     /// The executor is about to end.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Release);
@@ -70,6 +83,10 @@ impl Nudge {
         let Some(waker) = self.waker.get() else { return true };
         if self.ended.load(Ordering::Acquire) {
             return false;
+        }
+        let rounds = self.rounds.load(Ordering::Relaxed);
+        if self.rounds_seen.swap(rounds, Ordering::Relaxed) != rounds {
+            return true;
         }
         if self.unanswered.fetch_add(1, Ordering::Relaxed) < UNANSWERED_MAX {
             waker.wake_by_ref();
@@ -91,4 +108,39 @@ pub fn start(nudges: Vec<Arc<Nudge>>) -> std::io::Result<()> {
     })?;
     drop(thread);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Wake;
+
+    use super::*;
+
+    /// Counts how often it was woken.
+    #[derive(Default)]
+    struct Woken(AtomicU32);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn only_an_executor_that_stands_still_is_nudged() {
+        let (nudge, woken) = (Nudge::default(), Arc::new(Woken::default()));
+        nudge.waker.get_or_init(|| Waker::from(woken.clone()));
+        let table = [(true, 0), (true, 0), (false, 1), (false, 2), (true, 2), (false, 3)];
+        for (progress, times) in table {
+            if progress {
+                nudge.progress();
+            }
+            let busy = nudge.nudge();
+            assert!(busy || !progress, "an executor that goes round is busy");
+            assert_eq!(woken.0.load(Ordering::Relaxed), times);
+        }
+        nudge.end();
+        nudge.nudge();
+        assert_eq!(woken.0.load(Ordering::Relaxed), 3, "one that has ended is left alone");
+    }
 }

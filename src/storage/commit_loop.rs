@@ -1,6 +1,8 @@
 //! The only writer of commits: one at a time, in order, each durable before the next one starts.
 //!
-//! The loop is a detached task in a queue of its own and is never cancelled. It awaits file operations directly, never in
+//! The loop is a detached task in the shard's own queue, where tasks run in the order in which they were woken: it is woken
+//! before those whom a completion lets go on, so that the disk has the next commit before they are answered. It is never
+//! cancelled. It awaits file operations directly, never in
 //! a race: the executor keeps every waker of a pending file operation. Any failure ends it and latches the log; only a
 //! write that the executor reports as cancelled (`ETIMEDOUT`: a stray cancellation may hit the wrong operation) is
 //! repeated once with the same bytes.
@@ -11,7 +13,6 @@ use std::time::Duration;
 
 use futures_lite::future::or;
 use glommio::timer::Timer;
-use glommio::{Latency, Shares};
 
 use crate::limits::BLOCK_BYTES;
 use crate::storage::appender::{Begin, ClosedCommit};
@@ -22,22 +23,13 @@ use crate::storage::log::Inner;
 
 /// How long a log is idle before it is marked.
 const IDLE: Duration = Duration::from_secs(1);
-/// A latency-sensitive queue: completions of its writes preempt other work of the core at once. The value itself is the
-/// executor's default slice, on purpose: the executor may go to sleep over runnable tasks if its thread loses the core
-/// for longer than the slice at the wrong moment, so a short one is dangerous.
-const COMMIT_LATENCY: Duration = Duration::from_millis(100);
-
 /// Starts the commit loop and the task that marks an idle log.
 pub(super) fn start(inner: &Rc<Inner>) {
-    let queue = glommio::executor().create_task_queue(
-        Shares::Static(1000),
-        Latency::Matters(COMMIT_LATENCY),
-        "commits",
-    );
+    let queue = glommio::executor().current_task_queue();
     let shared = Rc::clone(inner);
     spawn(inner, queue, async move { run(&shared).await });
     let shared = Rc::clone(inner);
-    spawn(inner, glommio::executor().current_task_queue(), async move { mark_when_idle(&shared).await });
+    spawn(inner, queue, async move { mark_when_idle(&shared).await });
 }
 
 /// Spawns a detached task of the log and keeps count of it.

@@ -8,6 +8,7 @@
 //!
 //! [`DirectStore`] is the real one (O_DIRECT on io_uring). `simulated` has the one that crashes on demand.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::ops::{Deref, Range};
@@ -21,6 +22,7 @@ use glommio::io::{DmaFile, OpenOptions, ReadResult};
 
 use crate::limits::BLOCK_BYTES;
 use crate::storage::buffer::AlignedBuffer;
+use crate::storage::ring::WriteRing;
 
 /// A future on the shard's thread.
 pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -122,15 +124,50 @@ pub async fn read_exact(file: &dyn File, position: u64, len: usize) -> io::Resul
     Ok(bytes)
 }
 
+thread_local! {
+    static UNDER_WAY: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Operations of this thread that only the executor can complete: while there are any, it must not be kept from its turns.
+pub fn under_way() -> usize {
+    UNDER_WAY.get()
+}
+
+/// Counts an operation that the executor completes.
+struct UnderWay;
+
+impl UnderWay {
+    fn begin() -> UnderWay {
+        UNDER_WAY.set(UNDER_WAY.get() + 1);
+        UnderWay
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        UNDER_WAY.set(UNDER_WAY.get() - 1);
+    }
+}
+
 /// A directory on a real file system.
 pub struct DirectStore {
     dir: PathBuf,
+    ring: Option<Rc<WriteRing>>,
 }
 
 impl DirectStore {
-    /// The store over an existing directory.
+    /// The store over an existing directory. Everything goes through the executor.
     pub fn new(dir: &Path) -> DirectStore {
-        DirectStore { dir: dir.to_path_buf() }
+        DirectStore { dir: dir.to_path_buf(), ring: None }
+    }
+
+    /// The store over an existing directory whose writes go through a ring of the shard's own.
+    pub fn with_ring(dir: &Path, ring: Rc<WriteRing>) -> DirectStore {
+        DirectStore { dir: dir.to_path_buf(), ring: Some(ring) }
+    }
+
+    fn file(&self, file: DmaFile) -> Rc<dyn File> {
+        Rc::new(DirectFile { file: Rc::new(file), ring: self.ring.clone() })
     }
 }
 
@@ -138,6 +175,7 @@ impl DirectStore {
 async fn blocking<T: Send + 'static>(
     operation: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
+    let _counted = UnderWay::begin();
     glommio::executor().spawn_blocking(operation).await
 }
 
@@ -156,8 +194,8 @@ impl Store for DirectStore {
             if mode == Mode::WriteDurable {
                 options.custom_flags(libc::O_DSYNC);
             }
-            let file = options.dma_open(self.dir.join(name)).await.map_err(io_error)?;
-            Ok(Rc::new(DirectFile { file: Rc::new(file) }) as Rc<dyn File>)
+            let _counted = UnderWay::begin();
+            Ok(self.file(options.dma_open(self.dir.join(name)).await.map_err(io_error)?))
         })
     }
 
@@ -165,8 +203,8 @@ impl Store for DirectStore {
         Box::pin(async move {
             let mut options = OpenOptions::new();
             options.read(true).write(true).create_new(true).mode(0o644);
-            let file = options.dma_open(self.dir.join(name)).await.map_err(io_error)?;
-            Ok(Rc::new(DirectFile { file: Rc::new(file) }) as Rc<dyn File>)
+            let _counted = UnderWay::begin();
+            Ok(self.file(options.dma_open(self.dir.join(name)).await.map_err(io_error)?))
         })
     }
 
@@ -243,12 +281,14 @@ pub fn available_bytes(dir: &Path) -> io::Result<u64> {
 
 struct DirectFile {
     file: Rc<DmaFile>,
+    ring: Option<Rc<WriteRing>>,
 }
 
 impl File for DirectFile {
     fn read_at(&self, position: u64, len: usize) -> LocalFuture<'_, io::Result<ReadBytes>> {
         check_range(position, len);
         Box::pin(async move {
+            let _counted = UnderWay::begin();
             let result = self.file.read_at_aligned(position, len).await.map_err(io_error)?;
             Ok(ReadBytes::Direct(result))
         })
@@ -262,6 +302,10 @@ impl File for DirectFile {
     ) -> LocalFuture<'a, io::Result<usize>> {
         check_range(position, len);
         Box::pin(async move {
+            if let Some(ring) = &self.ring {
+                return ring.write(self.file.as_raw_fd(), buffer, len, position).await;
+            }
+            let _counted = UnderWay::begin();
             let prefix = AlignedBuffer::prefix(buffer, len);
             let result = self.file.write_rc_at(prefix.dma(), position).await;
             prefix.release();
@@ -270,17 +314,24 @@ impl File for DirectFile {
     }
 
     fn sync(&self) -> LocalFuture<'_, io::Result<()>> {
-        Box::pin(async move { self.file.fdatasync().await.map_err(io_error) })
+        Box::pin(async move {
+            let _counted = UnderWay::begin();
+            self.file.fdatasync().await.map_err(io_error)
+        })
     }
 
     fn allocate(&self, bytes: u64) -> LocalFuture<'_, io::Result<()>> {
-        Box::pin(async move { self.file.pre_allocate(bytes, false).await.map_err(io_error) })
+        Box::pin(async move {
+            let _counted = UnderWay::begin();
+            self.file.pre_allocate(bytes, false).await.map_err(io_error)
+        })
     }
 
     fn deallocate(&self, blocks: Range<u64>) -> LocalFuture<'_, io::Result<()>> {
         let len = blocks.end - blocks.start;
         check_range(blocks.start, len as usize);
         Box::pin(async move {
+            let _counted = UnderWay::begin();
             match self.file.deallocate(blocks.start, len).await.map_err(io_error) {
                 Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
                 done => done,
@@ -296,6 +347,7 @@ impl File for DirectFile {
     fn close(self: Rc<Self>) -> LocalFuture<'static, ()> {
         Box::pin(async move {
             if let Ok(file) = Rc::try_unwrap(self) {
+                let _counted = UnderWay::begin();
                 // What was to be durable is durable already; a failing close changes nothing.
                 let _ = file.file.close_rc().await;
             }

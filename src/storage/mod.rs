@@ -32,6 +32,7 @@ pub mod log;
 mod reader;
 mod recovered;
 mod recovery;
+pub mod ring;
 mod roll;
 pub mod segment_list;
 mod segment_table;
