@@ -27,11 +27,14 @@ mod route;
 mod sse;
 
 fn main() {
+    // Filters, and values of options.
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let has_index = words.is_empty() || words.iter().any(|word| word.contains("index"));
     let is_listing = std::env::args().any(|argument| argument == "--list");
     if cfg!(debug_assertions) && is_timed() {
         eprintln!("warning: built without optimisation, the figures mean nothing");
     }
-    if !is_listing {
+    if has_index && !is_listing {
         index::print_costs();
     }
     divan::main();
