@@ -1,6 +1,6 @@
 //! Buckets with many streams: `cargo bench --bench listing -- [--streams N] [--shards N] [--server PATH] [--cpus LIST]`.
 //!
-//! `--cpus` are the cores of the server; pin the load itself with `taskset`.
+//! `--cpus` are the cores of the server; pin the load itself with `taskset`. `--test` makes it small, to see that it works.
 //!
 //! Starts a server over an empty directory, creates N idle streams in one bucket in no order of their ids, and prints what
 //! a stream costs in memory (resident size, from a tenth of the streams on, so that what a server costs anyway does not
@@ -38,6 +38,8 @@ impl Options {
         while let Some(flag) = arguments.next() {
             let mut value = || arguments.next().unwrap_or_else(|| panic!("{flag} needs a value"));
             match flag.as_str() {
+                // Only to see that it still works.
+                "--test" => options.streams = 5000,
                 "--streams" => options.streams = value().parse().expect("a number of streams"),
                 "--shards" => options.shards = value().parse().expect("a number of shards"),
                 "--server" => options.server = Some(value()),

@@ -186,7 +186,7 @@ impl CommitBuilder {
             head.split_first_chunk_mut::<ENTRY_HEADER_BYTES>().expect("an entry has a header");
         let (table, meta) = rest.split_at_mut(back - ENTRY_HEADER_BYTES - coded.meta_bytes);
         let mut writer =
-            PayloadWriter { table, payload, at: 0, checksum: self.seed.start(), seed: self.seed };
+            PayloadWriter { table, payload, at: 0, checked: 0, checksum: self.seed.start(), seed: self.seed };
         fill(&mut writer);
         writer.finish();
         footer.entry(coded, meta, payload_bytes as u32, event);
@@ -241,30 +241,32 @@ impl CommitBuilder {
 }
 
 /// Takes the bytes of one payload, in order, and checksums each 64 KiB.
+///
+/// A payload may come in many small pieces (the frames of a batch). They are checksummed together once so many are there,
+/// not one by one: the checksum of a long range runs in three lanes, that of a short one waits for each word. Measured on
+/// frames of 256 bytes: 17 GB/s with the copy, against 8.
 #[derive(Debug)]
 pub struct PayloadWriter<'a> {
     table: &'a mut [u8],
     payload: &'a mut [u8],
     at: usize,
+    /// The bytes before this one are in `checksum`, or in the table.
+    checked: usize,
     checksum: u32,
     seed: Seed,
 }
+
+/// Bytes that wait for their checksum, about: they are still in the first cache then.
+const UNCHECKED_BYTES: usize = 24 * 1024;
 
 impl PayloadWriter<'_> {
     /// Copies `bytes` behind those put before. Panics if they are more than was announced.
     #[inline]
     pub fn put(&mut self, bytes: &[u8]) {
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let room = CHECKSUM_CHUNK_BYTES - self.at % CHECKSUM_CHUNK_BYTES;
-            let (now, later) = rest.split_at(rest.len().min(room));
-            self.payload[self.at..self.at + now.len()].copy_from_slice(now);
-            self.checksum = checksum_more(self.checksum, now);
-            self.at += now.len();
-            if now.len() == room {
-                self.close_chunk();
-            }
-            rest = later;
+        self.payload[self.at..self.at + bytes.len()].copy_from_slice(bytes);
+        self.at += bytes.len();
+        if self.at - self.checked >= UNCHECKED_BYTES {
+            self.check();
         }
     }
 
@@ -274,9 +276,22 @@ impl PayloadWriter<'_> {
         self.payload.len() - self.at
     }
 
+    /// Checksums what was put.
+    fn check(&mut self) {
+        while self.checked < self.at {
+            let room = CHECKSUM_CHUNK_BYTES - self.checked % CHECKSUM_CHUNK_BYTES;
+            let to = self.at.min(self.checked + room);
+            self.checksum = checksum_more(self.checksum, &self.payload[self.checked..to]);
+            self.checked = to;
+            if to.is_multiple_of(CHECKSUM_CHUNK_BYTES) {
+                self.close_chunk();
+            }
+        }
+    }
+
     #[inline]
     fn close_chunk(&mut self) {
-        let index = (self.at - 1) / CHECKSUM_CHUNK_BYTES;
+        let index = (self.checked - 1) / CHECKSUM_CHUNK_BYTES;
         let at = index * CHUNK_CHECKSUM_BYTES;
         self.table[at..at + CHUNK_CHECKSUM_BYTES].copy_from_slice(&self.checksum.to_le_bytes());
         self.checksum = self.seed.start();
@@ -285,6 +300,7 @@ impl PayloadWriter<'_> {
     #[inline]
     fn finish(mut self) {
         assert_eq!(self.at, self.payload.len(), "a payload is put completely");
+        self.check();
         if !self.at.is_multiple_of(CHECKSUM_CHUNK_BYTES) {
             self.close_chunk();
         }

@@ -72,7 +72,10 @@ fn verdict(bytes: &[u8]) -> Result<(), StopReason> {
 
 proptest! {
     #[test]
-    fn commits_come_back(events in vec(any_owned(), 0..12), piece in 1..100_000usize) {
+    fn commits_come_back(
+        events in vec(any_owned(), 0..12),
+        piece in prop_oneof![1..1000usize, 1..100_000usize],
+    ) {
         let mut bytes = build(9, &events, piece);
         let commit_bytes = bytes.len();
         bytes.extend_from_slice(&[0xaa; 100]);
@@ -249,6 +252,20 @@ fn later_commits_are_found() {
     shifted.extend_from_slice(&commit);
     shifted.resize(4 * BLOCK_BYTES, 0);
     assert_eq!(find_commit(&shifted, NONCE, 1), None);
+}
+
+/// Around where checksums begin anew, and where what was put is checksummed.
+#[test]
+fn the_pieces_of_a_payload_do_not_show() {
+    let edges = [0, 24 * 1024, 64 * 1024, 88 * 1024, 128 * 1024, 200_000];
+    for bytes in edges.into_iter().flat_map(|edge: usize| [edge.saturating_sub(1), edge, edge + 1]) {
+        let events = [Owned::Chunk(7, bytes)];
+        let whole = build(9, &events, usize::MAX);
+        assert_eq!(verdict(&whole), Ok(()), "{bytes} bytes at once");
+        for piece in [1, 255, 256, 4095, 24 * 1024 - 1, 24 * 1024, 64 * 1024 - 1, 64 * 1024, 64 * 1024 + 1] {
+            assert!(build(9, &events, piece) == whole, "{bytes} bytes in pieces of {piece}");
+        }
+    }
 }
 
 #[test]
