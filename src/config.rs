@@ -29,6 +29,8 @@ pub struct Config {
     pub sync: Sync,
     /// How long an idle shard's commit waits for company.
     pub commit_delay_us: u64,
+    /// How long a mostly idle core looks for something to do before it sleeps.
+    pub spin_us: u64,
     /// Size of a segment file.
     pub segment_bytes: u64,
     /// Recent commits kept in memory, all shards together.

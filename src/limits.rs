@@ -166,6 +166,8 @@ pub const WAKES_PER_TURN_MAX: usize = 64;
 pub const SHARDS_MAX: usize = 256;
 /// Longest `--commit-delay-us`.
 pub const COMMIT_DELAY_US_MAX: u64 = 100_000;
+/// Longest `--spin-us`: well within the time for which a core may be kept from everything but sockets and commits.
+pub const SPIN_US_MAX: u64 = 250;
 /// Lineage ids that a shard is granted at a time.
 pub const LINEAGE_GRANT: u64 = 1 << 20;
 /// Largest lineage id: sixteen decimal digits.

@@ -57,6 +57,11 @@ pub struct Options {
           default_value_t = 0, value_parser = number(0, limits::COMMIT_DELAY_US_MAX))]
     commit_delay_us: u64,
 
+    /// How long a core that is mostly idle, but in use, looks for something to do before it sleeps, in microseconds; 0: not at all
+    #[arg(long, env = "THALWEG_SPIN_US", hide_env_values = true, value_name = "MICROSECONDS",
+          default_value_t = 150, value_parser = number(0, limits::SPIN_US_MAX))]
+    spin_us: u64,
+
     /// Size of a segment file, in bytes: a multiple of 4096
     #[arg(long, env = "THALWEG_SEGMENT_BYTES", hide_env_values = true, value_name = "BYTES",
           default_value = "256MiB", value_parser = segment_bytes)]
@@ -139,6 +144,7 @@ impl Options {
                 SyncMode::None => config::Sync::None,
             },
             commit_delay_us: self.commit_delay_us,
+            spin_us: self.spin_us,
             segment_bytes: self.segment_bytes,
             cache_bytes: self.cache_bytes,
             max_body_bytes: self.max_body_bytes,

@@ -9,6 +9,9 @@
 //! messages of other cores) is looked at every half millisecond then, when the timer by which it preempts tasks interrupts
 //! the wait. The caller says when that would be too late ([`Readiness::run`]).
 //!
+//! A core that is idle more than half of the time also looks again and again for a while before it really waits: it can
+//! spare that time, and waking a core that sleeps takes as long as a commit (`--spin-us`).
+//!
 //! Contract: after [`Registration::wait_readable`] (or `wait_writable`) returned `false` the task is woken once the kernel
 //! reports a change; spurious wakes happen. One task waits per direction. Events for a registration that is gone are told
 //! by its generation and dropped.
@@ -20,6 +23,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use futures_lite::io::AsyncRead;
@@ -31,6 +35,8 @@ const EVENTS_MAX: usize = 256;
 const LINGER: Duration = Duration::from_millis(1);
 /// How many tasks one after the other may each wake the next one before the core waits. A longer chain is only slower.
 const CHAIN_MAX: usize = 3;
+/// Over how long it is measured whether the core is idle.
+const IDLE_WINDOW: Duration = Duration::from_millis(4);
 /// Stands for the watched descriptor; no socket has it.
 const WATCHED: u64 = u64::MAX;
 
@@ -51,6 +57,33 @@ pub struct Readiness {
     epoll: OwnedFd,
     slots: RefCell<Vec<Slot>>,
     free: RefCell<Vec<u32>>,
+}
+
+/// Whether the core was idle lately.
+#[derive(Debug)]
+struct Idleness {
+    window_began: Instant,
+    /// Time spent waiting since then.
+    waited: Duration,
+    /// Whether that was most of the window before.
+    is_idle: bool,
+}
+
+impl Idleness {
+    fn new(now: Instant) -> Idleness {
+        Idleness { window_began: now, waited: Duration::ZERO, is_idle: false }
+    }
+
+    /// A wait has ended.
+    fn waited(&mut self, began: Instant, ended: Instant) {
+        self.waited += ended - began;
+        let window = ended - self.window_began;
+        if window >= IDLE_WINDOW {
+            // A window that is much too long says nothing: the core has slept in the executor.
+            self.is_idle = window < IDLE_WINDOW * 4 && self.waited > window / 2;
+            (self.window_began, self.waited) = (ended, Duration::ZERO);
+        }
+    }
 }
 
 /// How a look at the set ended.
@@ -108,8 +141,10 @@ impl Readiness {
     }
 
     /// Wakes the tasks whose sockets changed, for as long as the core runs. `watched` is called when the watched descriptor
-    /// is readable. The core waits here only while `may_wait` says that the executor has nothing to complete.
-    pub async fn run(self: Rc<Self>, watched: impl Fn(), may_wait: impl Fn() -> bool) {
+    /// is readable. The core waits here only while `may_wait` says that the executor has nothing to complete, and spins for
+    /// at most `spin` before it does.
+    pub async fn run(self: Rc<Self>, spin: Duration, watched: impl Fn(), may_wait: impl Fn() -> bool) {
+        let mut idleness = Idleness::new(Instant::now());
         let mut last_event = Instant::now();
         loop {
             let mut look = self.look(Duration::ZERO, &watched);
@@ -124,7 +159,13 @@ impl Readiness {
                     glommio::executor().yield_now().await;
                 }
                 glommio::executor().yield_task_queue_now().await;
-                look = self.look(if may_wait() { LINGER } else { Duration::ZERO }, &watched);
+                let began = Instant::now();
+                let spin = if idleness.is_idle { spin } else { Duration::ZERO };
+                look = self.spin(spin, &watched);
+                if look == Look::Nothing && may_wait() {
+                    look = self.look(LINGER, &watched);
+                }
+                idleness.waited(began, Instant::now());
             }
             if look != Look::Nothing {
                 last_event = Instant::now();
@@ -132,6 +173,18 @@ impl Readiness {
                 glommio::executor().yield_now().await;
             }
             glommio::yield_if_needed().await;
+        }
+    }
+
+    /// Looks until there are events or the time is over; whoever else wants this core has it meanwhile.
+    fn spin(&self, spin: Duration, watched: &impl Fn()) -> Look {
+        let began = Instant::now();
+        loop {
+            let look = self.look(Duration::ZERO, watched);
+            if look != Look::Nothing || began.elapsed() >= spin {
+                return look;
+            }
+            thread::yield_now();
         }
     }
 
@@ -338,5 +391,30 @@ mod tests {
         signal.write_all(b"x").unwrap();
         assert_eq!(look(), Look::Events(1));
         assert_eq!(order.take().len(), 1);
+    }
+
+    #[test]
+    fn a_core_is_idle_when_it_waited_for_most_of_a_window() {
+        let begin = Instant::now();
+        // The share of waiting, in percent, of windows of so many microseconds in so many parts; whether that is idle.
+        let table = [
+            (100, 4_000, 100, true),
+            (60, 4_000, 100, true),
+            (51, 5_000, 100, true),
+            (49, 4_000, 100, false),
+            (0, 4_000, 100, false),
+            (100, 15_000, 1, true),
+            (100, 17_000, 1, false),
+        ];
+        for (percent, window_us, parts, is_idle) in table {
+            let mut idleness = Idleness::new(begin);
+            idleness.is_idle = !is_idle;
+            let part = Duration::from_micros(window_us / u64::from(parts));
+            for step in 0..parts {
+                let ended = begin + part * (step + 1);
+                idleness.waited(if step * 100 / parts < percent { ended - part } else { ended }, ended);
+            }
+            assert_eq!(idleness.is_idle, is_idle, "{percent} % of {window_us} us in {parts} parts");
+        }
     }
 }

@@ -36,7 +36,7 @@ const SWEEP: Duration = Duration::from_millis(250);
 pub async fn run(start: ShardStart, nudge: Arc<Nudge>) -> Result<(), Failure> {
     let failed = |what, error| Failure::new(Exit::Failed, format!("shard {}: {what}: {error}", start.shard));
     let ring = WriteRing::new().map_err(|error| failed("a ring for writes", error))?;
-    let readiness = watch(&ring, nudge).map_err(|error| failed("epoll", error))?;
+    let readiness = watch(&start, &ring, nudge).map_err(|error| failed("epoll", error))?;
     let Some((shard, early)) = recover(&start, ring).await? else { return Ok(()) };
     let shared = serve(&start, shard.clone(), readiness);
     early.into_iter().for_each(|mail| handle(mail, &shared));
@@ -53,7 +53,7 @@ pub async fn run(start: ShardStart, nudge: Arc<Nudge>) -> Result<(), Failure> {
 }
 
 /// Starts to look after the core's sockets, and the writes of its log.
-fn watch(ring: &Rc<WriteRing>, nudge: Arc<Nudge>) -> io::Result<Rc<Readiness>> {
+fn watch(start: &ShardStart, ring: &Rc<WriteRing>, nudge: Arc<Nudge>) -> io::Result<Rc<Readiness>> {
     let readiness = Readiness::new()?;
     readiness.watch(ring.news())?;
     let ring = ring.clone();
@@ -61,7 +61,8 @@ fn watch(ring: &Rc<WriteRing>, nudge: Arc<Nudge>) -> io::Result<Rc<Readiness>> {
         nudge.progress();
         device::under_way() == 0
     };
-    glommio::spawn_local(readiness.clone().run(move || ring.reap(), may_wait)).detach();
+    let spin = Duration::from_micros(start.config.spin_us);
+    glommio::spawn_local(readiness.clone().run(spin, move || ring.reap(), may_wait)).detach();
     Ok(readiness)
 }
 

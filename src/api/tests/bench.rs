@@ -60,6 +60,7 @@ pub fn config() -> Config {
         shard_ports: false,
         sync: config::Sync::Always,
         commit_delay_us: 0,
+        spin_us: 0,
         segment_bytes: limits::SEGMENT_BYTES_MIN,
         cache_bytes: 0,
         max_body_bytes: limits::BODY_BYTES_DEFAULT,

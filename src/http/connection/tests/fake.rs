@@ -294,7 +294,8 @@ impl Bench {
             pool: Pool::default(),
             readiness: Readiness::new().expect("an epoll set can be made"),
         });
-        glommio::spawn_local(shared.readiness.clone().run(|| {}, || true)).detach();
+        glommio::spawn_local(shared.readiness.clone().run(std::time::Duration::ZERO, || {}, || true))
+            .detach();
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it has an address");
         let client = TcpStream::connect(address).await.expect("it listens");
