@@ -1,0 +1,3 @@
+//! The load generator behind `thalweg bench`.
+
+pub mod outcome;
