@@ -222,7 +222,7 @@ impl Outcome {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// One with every field set, also those that are often not.
