@@ -17,6 +17,8 @@ use super::plan::Plan;
 
 /// A thread that is on a core longer than this part of the time is the limit, not the server.
 const BUSY_MAX: f64 = 0.9;
+/// A thread that waits for a core longer than this part of the time is kept from its work by other processes.
+const WAITED_MAX: f64 = 0.1;
 /// Part of an open loop's requests that may be sent late although a connection was free.
 const LATE_MAX: f64 = 0.01;
 /// Steps of a latency curve in each halving of the distance to 100 %.
@@ -32,18 +34,27 @@ pub struct Gatherer {
     open: BTreeMap<i64, (Tally, usize)>,
     seconds: Vec<(i64, Tally)>,
     cpu_ns: Vec<u64>,
+    waited_ns: Vec<u64>,
 }
 
 impl Gatherer {
     /// For so many threads.
     pub fn new(threads: usize, window: Window) -> Self {
-        Self { threads, window, open: BTreeMap::new(), seconds: Vec::new(), cpu_ns: vec![0; threads] }
+        Self {
+            threads,
+            window,
+            open: BTreeMap::new(),
+            seconds: Vec::new(),
+            cpu_ns: vec![0; threads],
+            waited_ns: vec![0; threads],
+        }
     }
 
     /// Adds a report; the second that is complete with it.
     pub fn add(&mut self, report: Report) -> Option<(i64, &Tally)> {
         if report.second >= 0 {
             self.cpu_ns[report.thread] += report.cpu_ns;
+            self.waited_ns[report.thread] += report.waited_ns;
         }
         let (sum, count) = self.open.entry(report.second).or_default();
         sum.add(&report.tally);
@@ -62,7 +73,8 @@ impl Gatherer {
         self.seconds.sort_unstable_by_key(|(second, _)| *second);
         let mut total = Tally::default();
         self.seconds.iter().for_each(|(_, tally)| total.add(tally));
-        Gathered { window: self.window, total, seconds: self.seconds, cpu_ns: self.cpu_ns }
+        let Self { window, seconds, cpu_ns, waited_ns, .. } = self;
+        Gathered { window, total, seconds, cpu_ns, waited_ns }
     }
 }
 
@@ -73,6 +85,7 @@ pub struct Gathered {
     pub total: Tally,
     seconds: Vec<(i64, Tally)>,
     cpu_ns: Vec<u64>,
+    waited_ns: Vec<u64>,
 }
 
 impl Gathered {
@@ -136,11 +149,18 @@ impl Gathered {
 
     fn generator(&self, measured_us: u64) -> Generator {
         let cpu_us = self.cpu_ns.iter().sum::<u64>() / 1000;
-        let busiest_us = self.cpu_ns.iter().max().copied().unwrap_or(0) / 1000;
-        let busy = busiest_us as f64 / measured_us as f64;
+        let part =
+            |times_ns: &[u64]| times_ns.iter().max().copied().unwrap_or(0) as f64 / 1e3 / measured_us as f64;
+        let (busy, waited) = (part(&self.cpu_ns), part(&self.waited_ns));
         let mut why = Vec::new();
         if busy > BUSY_MAX {
             why.push(format!("its busiest thread was on a core for {:.0} % of the time", busy * 100.0));
+        }
+        if waited > WAITED_MAX {
+            why.push(format!(
+                "other processes kept it from its cores for {:.0} % of the time",
+                waited * 100.0
+            ));
         }
         let (free, late) = (self.total.sent_free, self.total.sent_late);
         if late as f64 > free as f64 * LATE_MAX {
@@ -202,8 +222,13 @@ mod tests {
         let mut gatherer = Gatherer::new(2, window);
         let tally = Tally { operations: 5, ..Tally::default() };
         let mut add = |thread, second| {
-            let report =
-                Report { thread, second, tally: tally.clone(), cpu_ns: 300_000_000 * (thread as u64 + 1) };
+            let report = Report {
+                thread,
+                second,
+                tally: tally.clone(),
+                cpu_ns: 300_000_000 * (thread as u64 + 1),
+                waited_ns: 0,
+            };
             gatherer.add(report).map(|(second, tally)| (second, tally.operations))
         };
         assert_eq!(add(0, -1), None);
@@ -222,15 +247,18 @@ mod tests {
     #[test]
     fn a_generator_that_is_the_limit_says_so() {
         let window = Window { begin_ns: 0, start_ns: 0, end_ns: SECOND_NS };
-        let generator = |cpu_ns: u64, sent_free, sent_late| {
+        let generator = |cpu_ns: u64, waited_ns: u64, sent_free, sent_late| {
             let total = Tally { sent_free, sent_late, ..Tally::default() };
-            Gathered { window, total, seconds: vec![], cpu_ns: vec![0, cpu_ns] }.generator(1_000_000)
+            let (cpu_ns, waited_ns) = (vec![0, cpu_ns], vec![waited_ns, 0]);
+            Gathered { window, total, seconds: vec![], cpu_ns, waited_ns }.generator(1_000_000)
         };
-        let busy = generator(910_000_000, 0, 0);
+        let waiting = generator(0, 110_000_000, 0, 0);
+        assert!(waiting.limited && waiting.why.contains("11 %"), "{waiting:?}");
+        let busy = generator(910_000_000, 0, 0, 0);
         assert!(busy.limited && busy.why.contains("91 %"), "{busy:?}");
-        let late = generator(100_000_000, 1000, 11);
+        let late = generator(100_000_000, 0, 1000, 11);
         assert!(late.limited && late.why.contains("11 of 1000"), "{late:?}");
-        assert!(!generator(890_000_000, 1000, 10).limited);
+        assert!(!generator(890_000_000, 90_000_000, 1000, 10).limited);
     }
 
     #[test]

@@ -189,6 +189,8 @@ pub struct Report {
     pub tally: Tally,
     /// Its CPU time in that second.
     pub cpu_ns: u64,
+    /// Time in that second that it was ready to run and waited for a core.
+    pub waited_ns: u64,
 }
 
 /// The counts of one thread.
@@ -200,6 +202,7 @@ pub struct Measure {
     /// The present tally's time ends here.
     boundary_ns: u64,
     cpu_ns: u64,
+    waited_ns: u64,
     /// The present tally.
     pub tally: Tally,
     reports: Option<Sender<Report>>,
@@ -210,8 +213,8 @@ impl Measure {
     pub fn new(thread: usize, window: Window, reports: Option<Sender<Report>>) -> Self {
         let second = window.second(window.begin_ns);
         let boundary_ns = if reports.is_some() { window.end_of(second) } else { u64::MAX };
-        let cpu_ns = usage::thread_cpu_ns();
-        Self { thread, window, second, boundary_ns, cpu_ns, tally: Tally::default(), reports }
+        let (cpu_ns, waited_ns) = (usage::thread_cpu_ns(), usage::thread_waited_ns());
+        Self { thread, window, second, boundary_ns, cpu_ns, waited_ns, tally: Tally::default(), reports }
     }
 
     /// When [`Measure::turn`] wants to be called, at the latest.
@@ -230,14 +233,15 @@ impl Measure {
     #[cold]
     fn hand_over(&mut self, now_ns: u64) {
         while now_ns >= self.boundary_ns {
-            let cpu_ns = usage::thread_cpu_ns();
+            let (cpu_ns, waited_ns) = (usage::thread_cpu_ns(), usage::thread_waited_ns());
             let report = Report {
                 thread: self.thread,
                 second: self.second,
                 tally: std::mem::take(&mut self.tally),
                 cpu_ns: cpu_ns - self.cpu_ns,
+                waited_ns: waited_ns - self.waited_ns,
             };
-            self.cpu_ns = cpu_ns;
+            (self.cpu_ns, self.waited_ns) = (cpu_ns, waited_ns);
             if let Some(reports) = &self.reports {
                 // Nobody listens any more only if the run has failed.
                 let _ = reports.send(report);

@@ -37,3 +37,6 @@ pub mod usage;
 pub mod verify;
 pub mod walk;
 pub mod workload;
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,12 @@ pub fn thread_cpu_ns() -> u64 {
     time.tv_sec as u64 * super::clock::SECOND_NS + time.tv_nsec as u64
 }
 
+/// Time that the calling thread was ready to run and waited for a core so far; 0 where the kernel does not tell.
+pub fn thread_waited_ns() -> u64 {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split_whitespace().nth(1).and_then(|field| field.parse().ok()).unwrap_or(0)
+}
+
 /// Lets the calling thread run on these cores only. The error names them.
 pub fn pin(cpus: &[usize]) -> Result<(), String> {
     // SAFETY: a `cpu_set_t` of zeros is an empty set; the macros write within it because of the check before.
