@@ -15,10 +15,12 @@ const WIDTH_PX: f64 = 560.0;
 const LINE_PX: f64 = 15.0;
 /// Height of a strip's row.
 const STRIP_PX: f64 = 14.0;
+/// From the plot to the first of them.
+const STRIP_GAP_PX: f64 = 6.0;
 /// From the plot to the labels at the ends of curves.
 const LABEL_GAP_PX: f64 = 10.0;
 /// Room for such labels; the rest of longer ones is cut off.
-pub(super) const LABEL_ROOM_PX: f64 = 112.0;
+pub(super) const LABEL_ROOM_PX: f64 = 128.0;
 
 /// Where the curves of a chart may be.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +38,9 @@ impl Layout {
             labels.iter().map(|label| width_px(label, FONT_PX)).fold(0.0, f64::max)
         };
         let left_px = widest_px(axis_labels).max(30.0) + 8.0;
-        let right_px = WIDTH_PX - (LABEL_GAP_PX + widest_px(curve_labels).max(14.0) + 2.0);
+        // Keys are bold, which is wider.
+        let labels_px = (widest_px(curve_labels) * 1.08).max(14.0);
+        let right_px = WIDTH_PX - (LABEL_GAP_PX + labels_px + 2.0);
         let top_px = 26.0;
         Layout { left_px, right_px, top_px, bottom_px: top_px + height_px }
     }
@@ -81,7 +85,7 @@ impl Curve {
 
 /// The text at the end of a curve.
 pub(super) fn end_label(key: &str, label: &str) -> String {
-    if key.is_empty() { label.to_owned() } else { format!("{key} {label}") }
+    format!("{key} {label}").trim().to_owned()
 }
 
 /// A row of marks below the curves.
@@ -132,7 +136,11 @@ pub(super) struct Chart {
 impl Chart {
     /// The chart as a `figure`.
     pub(super) fn html(&self) -> String {
-        let class = if self.is_tall { "chart tall" } else { "chart" };
+        let class = match (self.is_tall, self.curves.len()) {
+            (true, _) => "chart tall",
+            (_, 5..) => "chart crowded",
+            _ => "chart",
+        };
         format!(
             "<figure class=\"{class}\" data-read=\"{}\" data-keys=\"{}\">\n<figcaption><h3>{}</h3>\
              <p class=\"read\">{}</p></figcaption>\n{}</figure>\n",
@@ -146,7 +154,7 @@ impl Chart {
 
     fn svg(&self) -> String {
         let Layout { left_px, right_px, bottom_px, .. } = self.layout;
-        let base_px = bottom_px + self.strips.len() as f64 * STRIP_PX + if self.strips.is_empty() { 0.0 } else { 4.0 };
+        let base_px = bottom_px + if self.strips.is_empty() { 0.0 } else { STRIP_GAP_PX + self.strips.len() as f64 * STRIP_PX };
         let mut svg = Svg::new(WIDTH_PX, base_px + 40.0);
         self.draw_axes(&mut svg, base_px);
         self.draw_strips(&mut svg);
@@ -182,7 +190,7 @@ impl Chart {
     fn draw_strips(&self, svg: &mut Svg) {
         let Layout { left_px, right_px, bottom_px, .. } = self.layout;
         for (row, strip) in self.strips.iter().enumerate() {
-            let top_px = bottom_px + 4.0 + row as f64 * STRIP_PX;
+            let top_px = bottom_px + STRIP_GAP_PX + row as f64 * STRIP_PX;
             if row == 0 {
                 svg.text("tick", (left_px - 6.0, top_px + 11.0), Anchor::End, "errors");
             }
@@ -205,7 +213,7 @@ impl Chart {
         let placed = spread(&wanted, LINE_PX, (top_px, bottom_px - if self.strips.is_empty() { 0.0 } else { 6.0 }));
         for ((curve, end), y_px) in labelled.iter().zip(placed) {
             let is_aside = (end.1 - y_px).abs() > 3.0 || right_px - end.0 > 12.0;
-            if is_aside && !curve.label.is_empty() {
+            if is_aside {
                 let turn = (right_px.max(end.0) - 2.0, end.1);
                 let leader = [Some(*end), Some(turn), Some((right_px + LABEL_GAP_PX - 3.0, y_px))];
                 svg.curve(&format!("leader c{}", curve.colour), &leader);
@@ -216,22 +224,25 @@ impl Chart {
         }
     }
 
-    /// A curve that grows leaves free what is right of a point and below it, and what is left of it and above it.
+    /// Names points beside the only curve, where there is room for it: a curve that grows leaves free what is right
+    /// of a point and below it, or left of it and above it.
     fn draw_notes(&self, svg: &mut Svg) {
-        let Layout { right_px, bottom_px, .. } = self.layout;
-        let mut taken: Vec<(f64, f64, f64)> = Vec::new();
+        let Layout { left_px, right_px, bottom_px, .. } = self.layout;
+        let mut taken: Vec<Bounds> = Vec::new();
         for note in &self.notes {
             svg.dot(&format!("point c{}", note.colour), note.at, 3.0);
             let (x_px, y_px) = note.at;
             let length_px = width_px(&note.text, FONT_PX);
-            let y_px = if y_px + 20.0 < bottom_px { y_px + 16.0 } else { y_px - 8.0 };
-            let x_px = (x_px + 6.0).min(right_px - length_px);
-            let is_free = taken.iter().all(|(from_px, to_px, base_px)| {
-                *to_px + 6.0 < x_px || x_px + length_px + 6.0 < *from_px || (base_px - y_px).abs() > LINE_PX
+            let corners = [(x_px + 6.0, y_px + 16.0), (x_px - 6.0 - length_px, y_px - 6.0), (x_px - 4.0, y_px - 8.0)];
+            let place = corners.into_iter().map(|corner| Bounds::of(corner, length_px)).find(|bounds| {
+                let is_inside = bounds.left >= left_px && bounds.right <= right_px && bounds.bottom < bottom_px - 1.0;
+                let is_clear = taken.iter().all(|other| !bounds.overlaps(other))
+                    && self.curves.iter().all(|curve| !bounds.is_crossed_by(&curve.points));
+                is_inside && is_clear
             });
-            if is_free {
-                svg.text("note", (x_px, y_px), Anchor::Start, &note.text);
-                taken.push((x_px, x_px + length_px, y_px));
+            if let Some(bounds) = place {
+                svg.text("note", (bounds.left, bounds.bottom - DESCENT_PX), Anchor::Start, &note.text);
+                taken.push(bounds);
             }
         }
     }
@@ -251,5 +262,38 @@ impl Chart {
             serde_json::json!([curve.colour, name])
         });
         serde_json::Value::Array(keys.collect()).to_string()
+    }
+}
+
+/// What of a letter is below its base line.
+const DESCENT_PX: f64 = 3.0;
+
+/// What a line of text covers.
+#[derive(Debug)]
+struct Bounds {
+    left: f64,
+    right: f64,
+    top: f64,
+    bottom: f64,
+}
+
+impl Bounds {
+    fn of(start: (f64, f64), length_px: f64) -> Bounds {
+        let bottom = start.1 + DESCENT_PX;
+        Bounds { left: start.0, right: start.0 + length_px, top: bottom - FONT_PX, bottom }
+    }
+
+    fn overlaps(&self, other: &Bounds) -> bool {
+        self.left < other.right && other.left < self.right && self.top < other.bottom && other.top < self.bottom
+    }
+
+    /// Whether a curve from left to right that never falls passes through.
+    fn is_crossed_by(&self, points: &[Option<(f64, f64)>]) -> bool {
+        let segments = points.windows(2).filter_map(|pair| Some((pair[0]?, pair[1]?)));
+        segments.into_iter().any(|(from, to)| {
+            let (left, right) = (from.0.max(self.left), to.0.min(self.right));
+            let y_at = |x: f64| if to.0 > from.0 { from.1 + (to.1 - from.1) * (x - from.0) / (to.0 - from.0) } else { to.1 };
+            left <= right && y_at(left) >= self.top && y_at(right) <= self.bottom
+        })
     }
 }

@@ -78,8 +78,8 @@ fn run_html(run: &Run<'_>) -> String {
         None => "not verified".to_owned(),
     };
     format!(
-        "<div class=\"run\"><p>{name}started <time>{}</time>; {}</p>\n<pre>{}</pre></div>\n",
-        escape(started_at),
+        "<div class=\"run\"><p>{name}started {}; {}</p>\n<pre>{}</pre></div>\n",
+        escape(&super::time(started_at)),
         escape(&verified),
         escape(command),
     )
@@ -175,7 +175,12 @@ fn value_text(value: &Value, unit: &str) -> String {
         Value::Array(values) if values.iter().all(|value| !value.is_array() && !value.is_object()) => {
             values.iter().map(|value| value_text(value, "")).collect::<Vec<_>>().join(", ") + unit
         }
-        other => other.to_string(),
+        Value::Object(members) if members.is_empty() => "none".to_owned(),
+        Value::Object(members) if members.values().all(|value| !value.is_array() && !value.is_object()) => {
+            let member = |(name, value)| format!("{name}: {}", value_text(value, unit));
+            members.iter().map(member).collect::<Vec<_>>().join("; ")
+        }
+        nested => nested.to_string(),
     }
 }
 
@@ -200,6 +205,8 @@ mod tests {
             ("share", json!(0.25), "share", "0.25"),
             ("content_type", json!("text/plain"), "content type", "text/plain"),
             ("_ms", json!(1), " ms", "1"),
+            ("late", json!({}), "late", "none"),
+            ("late", json!({"503 X": 1200, "reset": 1}), "late", "503 X: 1,200; reset: 1"),
             ("nested", json!({"a": [1, {"b": 2}]}), "nested", "{\"a\":[1,{\"b\":2}]}"),
         ];
         for (option, value, name, text) in cases {

@@ -4,7 +4,7 @@
 //! and percentile, because more than a handful of curves in one chart cannot be read. Charts of the same quantity
 //! have the same scale.
 
-use super::Run;
+use super::{COLOURS, Run};
 use super::chart::{Chart, Curve, LABEL_ROOM_PX, Layout, Note, ReadOut, Strip, end_label};
 use super::scale::{self, LatencyAxis, Scale};
 use super::svg::FONT_PX;
@@ -16,7 +16,7 @@ use super::super::outcome::Latency;
 /// Height of what curves have in most charts.
 const PLOT_PX: f64 = 212.0;
 /// The same beside two charts above each other.
-const TALL_PLOT_PX: f64 = 500.0;
+const TALL_PLOT_PX: f64 = 560.0;
 /// Read-outs along a scale of percentiles.
 const PERCENTILE_READ_OUTS: usize = 90;
 
@@ -26,8 +26,8 @@ pub(super) fn figures(runs: &[Run<'_>]) -> Vec<Chart> {
     let mut charts = vec![throughput(runs, &times)];
     if let [run] = runs {
         let series = run.outcome.latencies.iter().map(|(name, latency)| Distribution {
-            key: String::new(),
-            label: name.clone(),
+            key: name.clone(),
+            label: String::new(),
             title: name.clone(),
             latency: Some(latency),
         });
@@ -94,10 +94,18 @@ impl Times {
         longest.iter().enumerate().map(read_out).collect()
     }
 
-    /// How a slice sums up several seconds, if it does.
-    fn bundle_note(&self, what: &str) -> String {
-        if self.bundle == 1 { String::new() } else { format!(" Each point is {what} of {} seconds.", self.bundle) }
+    /// What a point stands for.
+    fn points_note(&self, what: &str) -> String {
+        match self.bundle {
+            1 => "second by second".to_owned(),
+            several => format!("each point is {what} of {several} seconds"),
+        }
     }
+}
+
+fn capitalized(text: &str) -> String {
+    let mut rest = text.chars();
+    rest.next().map(|first| first.to_uppercase().chain(rest).collect()).unwrap_or_default()
 }
 
 fn figure_s(at_ms: u64) -> String {
@@ -114,8 +122,8 @@ fn throughput(runs: &[Run<'_>], times: &Times) -> Chart {
     let rates: Vec<Vec<f64>> =
         times.slices.iter().map(|slices| slices.iter().map(|slice| slice.per_s(count(slice))).collect()).collect();
     let greatest = rates.iter().flatten().copied().fold(0.0, f64::max);
-    let (ticks, decimals) = scale::ticks_from_zero(greatest);
-    let tick_labels: Vec<String> = ticks.iter().map(|tick| scale::tick_label(*tick, decimals)).collect();
+    let axis = scale::amount_axis(greatest);
+    let tick_labels: Vec<String> = axis.ticks.iter().map(|(_, label)| label.clone()).collect();
 
     let labels = if runs.len() > 1 { run_labels(runs) } else { vec![String::new(); runs.len()] };
     let errors: Vec<u64> = times.slices.iter().map(|slices| slices.iter().map(|slice| slice.errors).sum()).collect();
@@ -124,9 +132,9 @@ fn throughput(runs: &[Run<'_>], times: &Times) -> Chart {
     let layout = Layout::new(PLOT_PX, &tick_labels, &ends);
 
     let x = times.scale(layout);
-    let y = Scale::linear((0.0, *ticks.last().expect("an axis has ticks")), layout.y_px());
+    let y = Scale::linear((0.0, axis.end), layout.y_px());
     let curves = runs.iter().enumerate().map(|(index, run)| Curve {
-        colour: run.index,
+        colour: run.colour(),
         key: run.letter.clone(),
         label: labels[index].clone(),
         title: run.name(),
@@ -141,14 +149,14 @@ fn throughput(runs: &[Run<'_>], times: &Times) -> Chart {
         .filter(|index| errors[*index] > 0)
         .map(|index| error_strip(&runs[index], &times.slices[index], errors[index], &x))
         .collect();
-    let strips_note = if strips.is_empty() { "" } else { " Marks below: seconds with errors, and how many in all." };
+    let strips_note = if strips.is_empty() { "" } else { " Marks below: when there were errors, and how many in all." };
     let (x_title, x_ticks) = times.ticks(layout);
     Chart {
         title: "Throughput over time".to_owned(),
-        caption: format!("Second by second.{}{strips_note}", times.bundle_note("the mean")),
+        caption: format!("{}, {}.{strips_note}", capitalized(unit), times.points_note("the mean")),
         layout,
         y_title: format!("{unit}/s"),
-        y_ticks: ticks.iter().zip(tick_labels).map(|(tick, label)| (y.at_px(*tick), label)).collect(),
+        y_ticks: axis.ticks.into_iter().map(|(tick, label)| (y.at_px(tick), label)).collect(),
         x_title,
         x_ticks,
         curves: curves.collect(),
@@ -164,9 +172,9 @@ fn error_strip(run: &Run<'_>, slices: &[Slice], errors: u64, x: &Scale) -> Strip
         let width_px = x.at_px(slice.end_ms as f64) - x.at_px(slice.start_ms as f64);
         let title =
             format!("{} from {} to {} s", counted(slice.errors, "error"), figure_s(slice.start_ms), figure_s(slice.end_ms));
-        (x.at_px(slice.middle_ms()), (width_px - 1.0).clamp(1.0, 4.0), title)
+        (x.at_px(slice.middle_ms()), (width_px - 1.0).clamp(2.0, 4.0), title)
     });
-    Strip { colour: run.index, key: run.letter.clone(), label: grouped(errors), marks: marks.collect() }
+    Strip { colour: run.colour(), key: run.letter.clone(), label: grouped(errors), marks: marks.collect() }
 }
 
 // --- latency over time
@@ -201,7 +209,7 @@ fn latencies_over_time(runs: &[Run<'_>], times: &Times) -> Vec<Chart> {
     let chart = |percentile: Percentile| {
         let lines = runs.iter().enumerate();
         let lines: Vec<Line> = lines
-            .map(|(index, run)| line(run.index, &run.letter, &labels[index], &run.name(), percentile, index))
+            .map(|(index, run)| line(run.colour(), &run.letter, &labels[index], &run.name(), percentile, index))
             .collect();
         latency_over_time(percentile.title, runs, times, &axis, &lines)
     };
@@ -240,7 +248,12 @@ fn latency_over_time(title: &str, runs: &[Run<'_>], times: &Times, axis: &Latenc
     let (x_title, x_ticks) = times.ticks(layout);
     Chart {
         title: title.to_owned(),
-        caption: format!("{}, second by second.{}", main_series(runs), times.bundle_note("the greatest")),
+        caption: format!(
+            "Latencies of {}, {}.{}",
+            main_series(runs),
+            times.points_note("the greatest"),
+            if runs.len() > 1 { " One scale for median and 99th percentile." } else { "" },
+        ),
         layout,
         y_title: "latency, log scale".to_owned(),
         y_ticks: latency_ticks(axis, &y),
@@ -259,8 +272,8 @@ fn main_series(runs: &[Run<'_>]) -> String {
     let mut names: Vec<&str> = runs.iter().filter_map(|run| run.main).collect();
     names.dedup();
     match &*names {
-        [name] => format!("Of {name}"),
-        _ => "Of each run's main series".to_owned(),
+        [name] => (*name).to_owned(),
+        _ => "the main series of each run".to_owned(),
     }
 }
 
@@ -311,7 +324,7 @@ fn percentiles(title: &str, series: &[Distribution<'_>], is_single: bool) -> Cha
     let at = |(nines, latency_us): (f64, u64)| (x.at_px(nines), y.at_px(latency_us as f64));
 
     let curves = series.iter().zip(&points).enumerate().map(|(index, (distribution, points))| Curve {
-        colour: index,
+        colour: index % COLOURS,
         key: distribution.key.clone(),
         label: distribution.label.clone(),
         title: distribution.title.clone(),
@@ -326,12 +339,12 @@ fn percentiles(title: &str, series: &[Distribution<'_>], is_single: bool) -> Cha
     let ticks = scale::percentile_ticks(greatest_nines, room_px);
     Chart {
         title: title.to_owned(),
-        caption: "How long it took at most, by share of operations. To the right, each step leaves a tenth of them."
+        caption: "The share of operations, in percent, that took no longer."
             .to_owned(),
         layout,
         y_title: "latency, log scale".to_owned(),
         y_ticks: latency_ticks(&axis, &y),
-        x_title: "percentile".to_owned(),
+        x_title: "percentile; each nine has the same room".to_owned(),
         x_ticks: ticks.into_iter().map(|(nines, label)| (x.at_px(nines), label)).collect(),
         curves: curves.collect(),
         strips: Vec::new(),
@@ -384,7 +397,7 @@ fn axis_around(latencies_us: impl Iterator<Item = u64>) -> LatencyAxis {
 }
 
 fn latency_scale(axis: &LatencyAxis, layout: Layout) -> Scale {
-    Scale::log((axis.domain_us.0 as f64, axis.domain_us.1 as f64), layout.y_px())
+    Scale::log(axis.domain_us, layout.y_px())
 }
 
 fn tick_labels(axis: &LatencyAxis) -> Vec<String> {

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
-use self::text::{escape, grouped};
+use self::text::escape;
 use super::outcome::Outcome;
 
 mod chart;
@@ -53,9 +53,14 @@ impl Run<'_> {
         if name.is_empty() { "run".to_owned() } else { name.to_owned() }
     }
 
+    /// Which colour it has.
+    fn colour(&self) -> usize {
+        self.index % COLOURS
+    }
+
     /// Its letter in its colour.
     fn key_html(&self) -> String {
-        format!("<b class=\"key c{}\">{}</b>", self.index % COLOURS, self.letter)
+        format!("<b class=\"key c{}\">{}</b>", self.colour(), self.letter)
     }
 
     /// Letter and label.
@@ -108,12 +113,16 @@ fn runs(outcomes: &[Outcome]) -> Vec<Run<'_>> {
     outcomes.iter().enumerate().map(run).collect()
 }
 
-/// The series that a workload is about: the one of its name, else the largest.
+/// The series that a workload is about, whose latencies are in its timeline.
 fn main_series(outcome: &Outcome) -> Option<&str> {
     let workload = &outcome.conditions.workload;
-    let named = outcome.latencies.keys().find(|name| *name == workload);
-    let largest = outcome.latencies.iter().rev().max_by_key(|(_, latency)| latency.count).map(|(name, _)| name);
-    named.or(largest).map(String::as_str)
+    let find = |is_main: &dyn Fn(&str) -> bool| outcome.latencies.keys().find(|name| is_main(name));
+    let is_fan_out = matches!(workload.as_str(), "sse" | "long-poll");
+    // `append-batch` is about `append`; what mixes several is about its appends.
+    let named = find(&|name| workload == name).or_else(|| find(&|name| workload.starts_with(name)));
+    let usual = named.or_else(|| find(&|name| name == if is_fan_out { "deliver" } else { "append" }));
+    let largest = || outcome.latencies.iter().rev().max_by_key(|(_, latency)| latency.count).map(|(name, _)| name);
+    usual.or_else(largest).map(String::as_str)
 }
 
 /// Names of the series of all runs.
@@ -142,59 +151,67 @@ fn title(runs: &[Run<'_>]) -> String {
 
 /// One line: what this is about.
 fn introduction(runs: &[Run<'_>]) -> String {
-    let Some(first) = runs.first() else { return String::new() };
-    let conditions = &first.outcome.conditions;
+    if runs.is_empty() {
+        return String::new();
+    }
     let mut workloads: Vec<&str> = runs.iter().map(|run| run.outcome.conditions.workload.as_str()).collect();
     workloads.dedup();
     let what = match &*workloads {
         [workload] => format!("<code>thalweg bench {}</code>", escape(workload)),
         _ => "<code>thalweg bench</code>".to_owned(),
     };
-    let when = escape(&conditions.started_at);
-    let when = match runs.last() {
-        Some(last) if last.index > 0 => format!("<time>{when}</time> to {}", last_time(last)),
-        _ => format!("<time>{when}</time>"),
+    let mut when: Vec<String> = runs.iter().map(|run| time(&run.outcome.conditions.started_at)).collect();
+    when.sort();
+    when.dedup();
+    let when = match &*when {
+        [only] => only.clone(),
+        [first, .., last] => format!("{first} to {last}"),
+        [] => String::new(),
     };
-    format!("<p>{what}, {when}</p>\n")
+    format!("<p>{what}, {}</p>\n", escape(&when))
 }
 
-fn last_time(run: &Run<'_>) -> String {
-    format!("<time>{}</time>", escape(&run.outcome.conditions.started_at))
+/// A time in UTC as people write it; anything else as it is.
+fn time(rfc_3339: &str) -> String {
+    match rfc_3339.strip_suffix('Z').and_then(|rest| rest.split_once('T')) {
+        Some((date, time)) => format!("{date}\u{a0}{time}\u{a0}UTC"),
+        None => rfc_3339.to_owned(),
+    }
 }
 
 /// What a reader must know before believing a figure.
 fn warnings(runs: &[Run<'_>]) -> String {
-    let mut warnings: Vec<(String, String)> = Vec::new();
-    for run in runs {
-        let Outcome { generator, verified, totals, .. } = run.outcome;
-        let mut warn = |what: &str, more: String| {
-            let name = if run.letter.is_empty() { String::new() } else { format!("{}: ", run.name_html()) };
-            warnings.push((format!("{name}{what}"), more));
+    let item = |run: &Run<'_>, (what, more): (&str, String)| {
+        let what = match run.letter.as_str() {
+            "" => format!("{}{}", what[..1].to_uppercase(), &what[1..]),
+            _ => format!("{}: {what}", run.name_html()),
         };
-        if generator.limited {
-            let why = if generator.why.is_empty() { String::new() } else { format!(" ({})", generator.why) };
-            warn(
-                "the load generator was the limit, not the server.",
-                format!("The server may well do more than these figures say{why}."),
-            );
-        }
-        if let Some(verified) = verified.as_ref().filter(|verified| verified.missing > 0 || verified.different > 0) {
-            let first = verified.first_problem.as_deref().unwrap_or_default();
-            let first = if first.is_empty() { String::new() } else { format!(" First: {first}") };
-            warn(
-                "verification failed.",
-                format!("Of what was acknowledged: {}.{first}", tables::verified_text(verified)),
-            );
-        }
-        if totals.operations == 0 {
-            warn("no operation succeeded.", format!("{} errors.", grouped(errors_of(run.outcome))));
-        }
+        format!("<p><strong>{what}.</strong> {}</p>\n", escape(&more))
+    };
+    let items = runs.iter().flat_map(|run| warnings_of(run.outcome).into_iter().map(|warning| item(run, warning)));
+    let items: String = items.collect();
+    if items.is_empty() { items } else { format!("<aside class=\"warnings\">\n{items}</aside>\n") }
+}
+
+/// Warnings about a run: each in short and in full.
+fn warnings_of(outcome: &Outcome) -> Vec<(&'static str, String)> {
+    let Outcome { generator, verified, totals, .. } = outcome;
+    let mut warnings = Vec::new();
+    if generator.limited {
+        let why = if generator.why.is_empty() { String::new() } else { format!(" ({})", generator.why) };
+        let more = format!("The server may well do more than these figures say{why}.");
+        warnings.push(("the load generator was the limit, not the server", more));
     }
-    let items = warnings.iter().map(|(what, more)| format!("<p><strong>{what}</strong> {}</p>\n", escape(more)));
-    if warnings.is_empty() {
-        return String::new();
+    if let Some(verified) = verified.as_ref().filter(|verified| verified.missing > 0 || verified.different > 0) {
+        let first = verified.first_problem.as_deref().unwrap_or_default();
+        let first = if first.is_empty() { String::new() } else { format!(" The first: {first}") };
+        let more = format!("Of what was acknowledged: {}.{first}", tables::verified_text(verified));
+        warnings.push(("verification failed", more));
     }
-    format!("<aside class=\"warnings\">\n{}</aside>\n", items.collect::<String>())
+    if totals.operations == 0 {
+        warnings.push(("no operation succeeded", format!("{}.", text::counted(errors_of(outcome), "error"))));
+    }
+    warnings
 }
 
 /// Which conditions differ, right where figures are compared.

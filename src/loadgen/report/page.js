@@ -6,11 +6,12 @@ for (const figure of document.querySelectorAll("figure[data-read]")) {
   const cursor = svg.querySelector(".cursor");
   const out = figure.querySelector(".read");
   const caption = out.textContent;
-  const add = (name, text) => {
+  const add = (parent, name, text) => {
     const span = document.createElement("span");
     span.className = name;
     span.textContent = text;
-    out.append(span, " ");
+    parent.append(span, " ");
+    return span;
   };
   const read = (event) => {
     if (rows.length === 0) return;
@@ -21,11 +22,12 @@ for (const figure of document.querySelectorAll("figure[data-read]")) {
     cursor.setAttribute("x2", row[0]);
     figure.classList.add("reading");
     out.textContent = "";
-    add("at", row[1]);
+    add(out, "at", row[1]);
     keys.forEach((key, index) => {
       if (row[2][index] === null) return;
-      if (key[1]) add("key c" + (key[0] % 8), key[1]);
-      add("value", row[2][index]);
+      const value = add(out, "value", "");
+      if (key[1]) add(value, "key c" + key[0], key[1]);
+      value.append(row[2][index]);
     });
   };
   svg.addEventListener("pointermove", read);

@@ -5,8 +5,10 @@
 
 /// Ticks of an axis that is divided by a nice step: roughly so many at most.
 const TICKS_MAX: usize = 6;
-/// Decades of a logarithmic axis up to which 2 and 5 are named beside 1.
-const DECADES_WITH_TWO_AND_FIVE: u32 = 2;
+/// Ticks of a logarithmic axis up to which 2 and 5 are named beside 1.
+const TICKS_WITH_TWO_AND_FIVE_MAX: usize = 8;
+/// What an axis leaves free beyond what it shows, as a share of it.
+const MARGIN: f64 = 0.06;
 /// More nines than that no run is long enough for.
 const NINES_MAX: f64 = 9.0;
 
@@ -48,21 +50,31 @@ fn nice_step(least: f64) -> f64 {
     steps.into_iter().find(|step| *step >= least * (1.0 - 1e-9)).unwrap_or(10.0 * decade)
 }
 
-/// Ticks from 0 to the first that is not below `greatest`, and the decimals that their labels need.
-pub(super) fn ticks_from_zero(greatest: f64) -> (Vec<f64>, usize) {
+/// An axis of amounts: it begins at 0, because amounts compare by length.
+#[derive(Debug)]
+pub(super) struct AmountAxis {
+    /// Its end, a little above everything to show.
+    pub(super) end: f64,
+    /// Positions and labels.
+    pub(super) ticks: Vec<(f64, String)>,
+}
+
+/// The axis that shows 0 to `greatest`.
+pub(super) fn amount_axis(greatest: f64) -> AmountAxis {
     let greatest = if greatest > 0.0 && greatest.is_finite() { greatest } else { 1.0 };
     let step = nice_step(greatest / (TICKS_MAX - 1) as f64);
-    let count = (greatest / step * (1.0 - 1e-9)).ceil() as usize;
+    let end = greatest * (1.0 + MARGIN);
     let decimals = (-step.log10() - 1e-9).ceil().max(0.0) as usize;
-    ((0..=count).map(|index| index as f64 * step).collect(), decimals)
+    let ticks = (0..=(end / step) as usize).map(|index| index as f64 * step);
+    AmountAxis { end, ticks: ticks.map(|tick| (tick, tick_label(tick, decimals))).collect() }
 }
 
 /// A logarithmic axis of latencies.
 #[derive(Debug, PartialEq)]
 pub(super) struct LatencyAxis {
-    /// Its ends: 1, 2 or 5 times a power of ten, around everything to show.
-    pub(super) domain_us: (u64, u64),
-    /// What to name.
+    /// Its ends, a little around everything to show.
+    pub(super) domain_us: (f64, f64),
+    /// What to name: at least two values, 1, 2 or 5 times a power of ten.
     pub(super) ticks_us: Vec<u64>,
 }
 
@@ -70,29 +82,27 @@ pub(super) struct LatencyAxis {
 pub(super) fn latency_axis(least_us: u64, greatest_us: u64) -> LatencyAxis {
     let least_us = least_us.max(1);
     let greatest_us = greatest_us.max(least_us);
-    let steps: Vec<u64> = (0..=19_u32).flat_map(|decade| [1, 2, 5].map(|lead| (lead, decade))).filter_map(power).collect();
-    let low = steps.iter().copied().rfind(|step| *step <= least_us).unwrap_or(1);
-    let high = steps.iter().copied().find(|step| *step >= greatest_us && *step > low).unwrap_or(u64::MAX);
-    let decades = high.ilog10() - low.ilog10();
-    let all_of_them = decades < DECADES_WITH_TWO_AND_FIVE || high / low <= 10_u64.pow(DECADES_WITH_TWO_AND_FIVE);
-    let every = decades.div_ceil(8).max(1);
-    let is_named = |step: &u64| all_of_them || (step.is_power_of_10() && step.ilog10().is_multiple_of(every));
-    let within = steps.iter().copied().filter(|step| (low..=high).contains(step));
-    LatencyAxis { domain_us: (low, high), ticks_us: within.filter(is_named).collect() }
+    let steps = || (0..=19_u32).flat_map(|decade| [1, 2, 5].map(|lead| (lead, decade))).filter_map(power);
+    let domain_us = (least_us as f64 / (1.0 + MARGIN), greatest_us as f64 * (1.0 + MARGIN));
+    let mut ticks_us: Vec<u64> =
+        steps().filter(|step| (domain_us.0..=domain_us.1).contains(&(*step as f64))).collect();
+    if ticks_us.len() < 2 {
+        // So near to each other that only the values around them say where they are.
+        let low = steps().filter(|step| *step <= least_us).last().unwrap_or(1);
+        let high = steps().find(|step| *step >= greatest_us && *step > low).unwrap_or(u64::MAX);
+        let between = steps().filter(|step| (low..=high).contains(step)).collect();
+        return LatencyAxis { domain_us: (low as f64, high as f64), ticks_us: between };
+    }
+    let decades = greatest_us.ilog10() - least_us.ilog10();
+    if ticks_us.len() > TICKS_WITH_TWO_AND_FIVE_MAX {
+        let every = decades.div_ceil(8).max(1);
+        ticks_us.retain(|step| 10_u64.pow(step.ilog10()) == *step && step.ilog10().is_multiple_of(every));
+    }
+    LatencyAxis { domain_us, ticks_us }
 }
 
 fn power((lead, decade): (u64, u32)) -> Option<u64> {
     10_u64.checked_pow(decade)?.checked_mul(lead)
-}
-
-trait PowerOf10 {
-    fn is_power_of_10(&self) -> bool;
-}
-
-impl PowerOf10 for u64 {
-    fn is_power_of_10(&self) -> bool {
-        *self > 0 && 10_u64.pow(self.ilog10()) == *self
-    }
 }
 
 /// Where a percentile lies on the scale of nines that is usual for HDR histograms: 0 at 0, 90 at 1, 99 at 2, 99.9
@@ -119,7 +129,7 @@ pub(super) fn percentile_ticks(greatest_nines: f64, room_px: f64) -> Vec<(f64, S
         ticks.push((nines as f64, label(nines)));
     }
     let median = (super::scale::nines(50.0, 2), "50".to_owned());
-    if every == 1 && room_px * (1.0 - median.0) > 24.0 && room_px * median.0 > 22.0 {
+    if every == 1 && room_px * (1.0 - median.0) > 24.0 && room_px * median.0 > 18.0 {
         ticks.insert(1, median);
     }
     ticks
@@ -202,46 +212,55 @@ mod tests {
     }
 
     #[test]
-    fn linear_ticks_are_round_and_reach_the_greatest_value() {
-        let cases: [(f64, &[f64], usize); 9] = [
-            (0.0, &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0], 1),
-            (1.0, &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0], 1),
-            (5.0, &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0], 0),
-            (7.0, &[0.0, 2.0, 4.0, 6.0, 8.0], 0),
-            (61_204.0, &[0.0, 20_000.0, 40_000.0, 60_000.0, 80_000.0], 0),
-            (100_000.0, &[0.0, 20_000.0, 40_000.0, 60_000.0, 80_000.0, 100_000.0], 0),
-            (0.003, &[0.0, 0.001, 0.002, 0.003], 3),
-            (f64::NAN, &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0], 1),
-            (f64::INFINITY, &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0], 1),
+    fn amounts_begin_at_zero_and_have_round_ticks() {
+        let cases = [
+            (0.0, "0.0 0.2 0.4 0.6 0.8 1.0"),
+            (1.0, "0.0 0.2 0.4 0.6 0.8 1.0"),
+            (5.0, "0 1 2 3 4 5"),
+            (7.0, "0 2 4 6"),
+            (7.8, "0 2 4 6 8"),
+            (61_204.0, "0 20,000 40,000 60,000"),
+            (100_000.0, "0 20,000 40,000 60,000 80,000 100,000"),
+            (0.003, "0.000 0.001 0.002 0.003"),
+            (f64::NAN, "0.0 0.2 0.4 0.6 0.8 1.0"),
+            (f64::INFINITY, "0.0 0.2 0.4 0.6 0.8 1.0"),
         ];
-        for (greatest, expected, decimals) in cases {
-            let (ticks, got) = ticks_from_zero(greatest);
-            let is_same = ticks.len() == expected.len()
-                && ticks.iter().zip(expected).all(|(tick, expected)| (tick - expected).abs() < 1e-9);
-            assert!(is_same && got == decimals, "{greatest}: {ticks:?} with {got} decimals");
+        for (greatest, expected) in cases {
+            let axis = amount_axis(greatest);
+            let labels: Vec<&str> = axis.ticks.iter().map(|(_, label)| label.as_str()).collect();
+            assert_eq!(labels.join(" "), expected, "{greatest}");
+            assert!(axis.ticks.iter().all(|(at, _)| *at <= axis.end), "{axis:?}");
+            assert!(!greatest.is_finite() || axis.end > greatest, "{axis:?}");
         }
-        assert!(ticks_from_zero(1e19).0.len() <= TICKS_MAX + 1);
+        assert!(amount_axis(1e19).ticks.len() <= TICKS_MAX);
     }
 
     #[test]
-    fn latency_ticks_are_few_and_around_the_values() {
-        let cases: [(u64, u64, (u64, u64), &[u64]); 9] = [
-            (0, 0, (1, 2), &[1, 2]),
-            (12, 12, (10, 20), &[10, 20]),
-            (10, 10, (10, 20), &[10, 20]),
-            (110, 190, (100, 200), &[100, 200]),
-            (850, 5_100, (500, 10_000), &[500, 1_000, 2_000, 5_000, 10_000]),
-            (120, 9_000, (100, 10_000), &[100, 200, 500, 1_000, 2_000, 5_000, 10_000]),
-            (60, 9_000, (50, 10_000), &[100, 1_000, 10_000]),
-            (3, 30_000_000, (2, 50_000_000), &[10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000]),
-            (9, 5, (5, 10), &[5, 10]),
+    fn latency_ticks_are_few_and_among_the_values() {
+        let cases: [(u64, u64, &[u64]); 11] = [
+            (0, 0, &[1, 2]),
+            (12, 12, &[10, 20]),
+            (10, 10, &[10, 20]),
+            (110, 180, &[100, 200]),
+            (1_900, 2_100, &[1_000, 2_000, 5_000]),
+            (850, 5_100, &[1_000, 2_000, 5_000]),
+            (120, 9_500, &[200, 500, 1_000, 2_000, 5_000, 10_000]),
+            (60, 9_500, &[100, 200, 500, 1_000, 2_000, 5_000, 10_000]),
+            (60, 90_000, &[100, 1_000, 10_000]),
+            (3, 30_000_000, &[10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000]),
+            (9, 5, &[5, 10]),
         ];
-        for (least, greatest, domain_us, ticks) in cases {
+        for (least, greatest, ticks) in cases {
             let axis = latency_axis(least, greatest);
-            assert_eq!((axis.domain_us, &*axis.ticks_us), (domain_us, ticks), "{least} to {greatest}");
+            assert_eq!(axis.ticks_us, ticks, "{least} to {greatest}");
+            let is_around = |latency_us: u64| {
+                axis.domain_us.0 <= latency_us as f64 && latency_us as f64 <= axis.domain_us.1
+            };
+            assert!(is_around(least.max(1)) && is_around(greatest.max(1)), "{axis:?}");
+            assert!(ticks.iter().all(|tick| is_around(*tick)), "{axis:?}");
         }
-        let all = latency_axis(1, u64::MAX);
-        assert_eq!((all.domain_us, all.ticks_us.len()), ((1, u64::MAX), 7), "{all:?}");
+        assert_eq!(latency_axis(1, u64::MAX).ticks_us.len(), 7);
+        assert_eq!(latency_axis(u64::MAX, u64::MAX).domain_us, (1e19, u64::MAX as f64));
     }
 
     #[test]

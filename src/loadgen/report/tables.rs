@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Run;
+use super::{COLOURS, Run};
 use super::scale::Scale;
 use super::svg::Svg;
 use super::text::{NONE, bytes, counted, escape, figure, grouped, latency, latency_mean, memory, percent, ratio};
@@ -15,30 +15,38 @@ use super::super::outcome::{Latency, Outcome, Verified};
 /// Width of a drawing of a distribution within a table.
 const RANGE_PX: f64 = 150.0;
 const RANGE_HEIGHT_PX: f64 = 14.0;
+/// Runs that have a column each on a narrow page.
+const MATRIX_FEW: usize = 3;
 
-/// One figure and how it compares.
+/// One figure.
 struct Cell {
     text: String,
+    /// How it compares, or what share it is.
+    note: Option<String>,
     /// To be seen at once: errors, a generator at its limit.
     is_alarming: bool,
-    ratio: Option<String>,
 }
 
 impl Cell {
     fn plain(text: String) -> Cell {
-        Cell { text, is_alarming: false, ratio: None }
+        Cell { text, note: None, is_alarming: false }
     }
 
     /// A value with its ratio to that of the first run.
     fn compared(text: String, value: Option<f64>, first: Option<f64>, run: &Run<'_>) -> Cell {
-        let compare = |value, first| if run.index > 0 { ratio(value, first) } else { None };
-        Cell { ratio: value.zip(first).and_then(|(value, first)| compare(value, first)), ..Cell::plain(text) }
+        let pair = value.zip(first).filter(|_| run.index > 0);
+        Cell { note: pair.and_then(|(value, first)| ratio(value, first)), ..Cell::plain(text) }
+    }
+
+    /// The inside and the class of an element.
+    fn inner_html(&self) -> (String, &'static str) {
+        let note = self.note.as_ref().map(|note| format!("<small>{}</small>", escape(note))).unwrap_or_default();
+        (format!("{}{note}", escape(&self.text)), if self.is_alarming { " class=\"alarm\"" } else { "" })
     }
 
     fn html(&self, name: &str) -> String {
-        let class = if self.is_alarming { " class=\"alarm\"" } else { "" };
-        let ratio = self.ratio.as_ref().map(|ratio| format!("<small>{}</small>", escape(ratio))).unwrap_or_default();
-        format!("<td{class} data-name=\"{}\">{}{ratio}</td>", escape(name), escape(&self.text))
+        let (inner, class) = self.inner_html();
+        format!("<td{class} data-name=\"{}\">{inner}</td>", escape(name))
     }
 }
 
@@ -119,16 +127,14 @@ pub(super) fn headline(runs: &[Run<'_>]) -> String {
 }
 
 fn headline_single(run: &Run<'_>) -> String {
-    let runs = std::slice::from_ref(run);
-    let mut figures: Vec<(String, String, bool)> =
-        measures(runs).iter().map(|measure| (measure.name.to_owned(), (measure.text)(run), false)).collect();
-    let errors = errors_cell(run.outcome);
-    figures.push(("errors".to_owned(), errors.text, errors.is_alarming));
-    let generator = generator_cell(run.outcome);
-    figures.push(("load generator".to_owned(), generator.text, generator.is_alarming));
-    let items = figures.iter().map(|(name, text, is_alarming)| {
-        let class = if *is_alarming { " class=\"alarm\"" } else { "" };
-        format!("<div><dt>{}</dt><dd{class}>{}</dd></div>\n", escape(name), escape(text))
+    let measures = measures(std::slice::from_ref(run)).into_iter();
+    let mut figures: Vec<(&str, Cell)> =
+        measures.map(|measure| (measure.name, Cell::plain((measure.text)(run)))).collect();
+    figures.push(("errors", errors_cell(run.outcome)));
+    figures.push(("generator busy", generator_cell(run.outcome)));
+    let items = figures.iter().map(|(name, cell)| {
+        let (inner, class) = cell.inner_html();
+        format!("<div><dt>{}</dt><dd{class}>{inner}</dd></div>\n", escape(name))
     });
     let of = match (run.main, run.outcome.latencies.len()) {
         (Some(main), 2..) => format!("<p class=\"quiet\">Latencies are those of {}.</p>\n", escape(main)),
@@ -141,7 +147,7 @@ fn headline_several(runs: &[Run<'_>]) -> String {
     let measures = measures(runs);
     let names = measures.iter().map(|measure| measure.name).chain(["errors", "generator busy"]);
     let heads: String = names.map(|name| format!("<th scope=\"col\">{}</th>", escape(name))).collect();
-    let rows = runs.iter().map(|run| {
+    let row = |run: &Run<'_>| {
         let mut cells: Vec<String> = measures
             .iter()
             .map(|measure| {
@@ -156,27 +162,35 @@ fn headline_several(runs: &[Run<'_>]) -> String {
             _ => String::new(),
         };
         format!("<tr><th scope=\"row\">{}{of}</th>{}</tr>\n", run.name_html(), cells.concat())
-    });
+    };
+    let rows: String = runs.iter().map(row).collect();
+    let key = match rows.contains('×') {
+        true => format!("<p class=\"quiet\">×: ratio to {}</p>\n", runs[0].key_html()),
+        false => String::new(),
+    };
     format!(
-        "<table class=\"figures lead\">\n<thead><tr><th scope=\"col\">run</th>{heads}</tr></thead>\n<tbody>\n{}</tbody>\
-         </table>\n<p class=\"quiet\">Small figures: ratio to {}.</p>\n",
-        rows.collect::<String>(),
-        runs[0].key_html(),
+        "<table class=\"figures wide\">\n<thead><tr><th scope=\"col\">run</th>{heads}</tr></thead>\n<tbody>\n{rows}\
+         </tbody></table>\n{key}",
     )
 }
 
 fn errors_cell(outcome: &Outcome) -> Cell {
     let errors = super::errors_of(outcome);
     let share = errors as f64 / (errors as f64 + outcome.totals.operations as f64);
-    let text = if errors == 0 { "0".to_owned() } else { format!("{} ({})", grouped(errors), percent(share)) };
-    Cell { is_alarming: errors > 0, ..Cell::plain(text) }
+    Cell {
+        text: grouped(errors),
+        note: (errors > 0).then(|| percent(share)),
+        is_alarming: errors > 0,
+    }
 }
 
 fn generator_cell(outcome: &Outcome) -> Cell {
-    let busy = percent(outcome.generator.busy);
-    let is_limited = outcome.generator.limited;
-    let text = if is_limited { format!("{busy} – the limit") } else { format!("{busy} busy") };
-    Cell { is_alarming: is_limited, ..Cell::plain(text) }
+    let is_alarming = outcome.generator.limited;
+    Cell {
+        text: percent(outcome.generator.busy),
+        note: is_alarming.then(|| "the limit".to_owned()),
+        is_alarming,
+    }
 }
 
 // --- latencies in full
@@ -196,11 +210,11 @@ pub(super) fn latencies(runs: &[Run<'_>]) -> String {
         return "<p>No latency was measured.</p>\n".to_owned();
     }
     let scale = Scale::log((least as f64, (greatest as f64).max(least as f64 * 1.01)), (4.0, RANGE_PX - 4.0));
-    let bodies = names.iter().map(|name| latency_rows(name, &of(name), &scale));
+    let bodies = names.iter().enumerate().map(|(index, name)| latency_rows(name, &of(name), &scale, index));
     let heads = ["count", "mean", "p50", "p90", "p99", "p99.9", "max"];
     let heads: String = heads.iter().map(|name| format!("<th scope=\"col\">{name}</th>")).collect();
     format!(
-        "<table class=\"figures\">\n<thead><tr><th scope=\"col\">series</th>{heads}<th scope=\"col\" \
+        "<table class=\"figures wide\">\n<thead><tr><th scope=\"col\">series</th>{heads}<th scope=\"col\" \
          class=\"range\"><span>{}</span><span>log</span><span>{}</span></th></tr></thead>\n{}</table>\n\
          <p class=\"quiet\">Drawn beside each row: a dot at p50, a heavy line to p99, a thin one to the greatest.</p>\n",
         escape(&latency(least)),
@@ -209,7 +223,7 @@ pub(super) fn latencies(runs: &[Run<'_>]) -> String {
     )
 }
 
-fn latency_rows(name: &str, rows: &[(&Run<'_>, &Latency)], scale: &Scale) -> String {
+fn latency_rows(name: &str, rows: &[(&Run<'_>, &Latency)], scale: &Scale, series: usize) -> String {
     let mut html = String::from("<tbody>\n");
     for (run, found) in rows {
         let first = rows.iter().find(|(run, _)| run.index == 0).map(|(_, latency)| *latency);
@@ -228,10 +242,15 @@ fn latency_rows(name: &str, rows: &[(&Run<'_>, &Latency)], scale: &Scale) -> Str
             compared("p99", |latency| latency.p99_us),
             compared("p99.9", |latency| latency.p99_9_us),
             compared("max", |latency| latency.max_us),
-            range(run.index, found, scale),
+            // The colours of the charts: of several runs those of the runs, of a single one those of its series.
+            range((run.index + series_colour(run, series)) % COLOURS, found, scale),
         );
     }
     html + "</tbody>\n"
+}
+
+fn series_colour(run: &Run<'_>, series: usize) -> usize {
+    if run.letter.is_empty() { series } else { 0 }
 }
 
 fn range(colour: usize, found: &Latency, scale: &Scale) -> String {
@@ -256,31 +275,47 @@ pub(super) fn work(runs: &[Run<'_>]) -> String {
         ("payload", |outcome| Some(bytes(outcome.totals.payload_bytes as f64))),
         ("sent", |outcome| Some(bytes(outcome.totals.sent_bytes as f64))),
         ("received", |outcome| Some(bytes(outcome.totals.received_bytes as f64))),
-        ("server: CPU", |outcome| outcome.server.as_ref().map(|server| latency(server.cpu_us))),
-        ("server: CPU an operation", |outcome| server_cpu_us(outcome).map(latency_mean)),
-        ("server: CPU in the window", |outcome| outcome.server.as_ref().map(|server| share(server.cpu_us, outcome))),
-        ("server: memory at the end", |outcome| outcome.server.as_ref().map(|server| memory(server.resident_bytes))),
-        ("server: greatest memory", |outcome| {
+        ("server CPU", |outcome| outcome.server.as_ref().map(|server| latency(server.cpu_us))),
+        ("server CPU/op", |outcome| server_cpu_us(outcome).map(latency_mean)),
+        ("server CPU share", |outcome| outcome.server.as_ref().map(|server| share(server.cpu_us, outcome))),
+        ("server memory", |outcome| outcome.server.as_ref().map(|server| memory(server.resident_bytes))),
+        ("server peak memory", |outcome| {
             outcome.server.as_ref().map(|server| memory(server.peak_resident_bytes))
         }),
-        ("generator: CPU", |outcome| Some(latency(outcome.generator.cpu_us))),
-        ("generator: CPU an operation", |outcome| {
+        ("generator CPU", |outcome| Some(latency(outcome.generator.cpu_us))),
+        ("generator CPU/op", |outcome| {
             (outcome.totals.operations > 0).then(|| latency_mean(outcome.generator.cpu_us_per_operation))
         }),
-        ("generator: busiest thread", |outcome| Some(percent(outcome.generator.busy))),
-        ("generator: was the limit", |outcome| Some(if outcome.generator.limited { "yes" } else { "no" }.to_owned())),
-        ("verified", |outcome| Some(outcome.verified.as_ref().map_or("not asked for".to_owned(), verified_text))),
+        ("generator busy", |outcome| Some(percent(outcome.generator.busy))),
+        ("generator limited", |outcome| Some(if outcome.generator.limited { "yes" } else { "no" }.to_owned())),
+        ("verified", |outcome| Some(outcome.verified.as_ref().map_or("not asked for", verdict).to_owned())),
     ];
     let cells = |of: fn(&Outcome) -> Option<String>| -> Vec<Option<String>> {
         runs.iter().map(|run| of(run.outcome)).collect()
     };
     let rows: Vec<(String, Vec<Option<String>>)> =
         rows.iter().map(|(name, of)| ((*name).to_owned(), cells(*of))).collect();
-    matrix("quantity", runs, &rows, "work")
+    match runs {
+        [_] => list(&rows),
+        _ => matrix("quantity", runs, &rows),
+    }
+}
+
+/// What is a column in a table of several runs takes less room as a list of one.
+fn list(rows: &[(String, Vec<Option<String>>)]) -> String {
+    let item = |(name, cells): &(String, Vec<Option<String>>)| {
+        let text = cells.first().and_then(Option::as_deref).unwrap_or(NONE);
+        format!("<div><dt>{}</dt><dd>{}</dd></div>\n", escape(name), escape(text))
+    };
+    format!("<dl class=\"conditions\">\n{}</dl>\n", rows.iter().map(item).collect::<String>())
 }
 
 fn share(cpu_us: u64, outcome: &Outcome) -> String {
     percent(cpu_us as f64 / outcome.measured_us as f64)
+}
+
+fn verdict(verified: &Verified) -> &'static str {
+    if verified.missing == 0 && verified.different == 0 { "all found" } else { "failed" }
 }
 
 /// What reading back found, in a few words.
@@ -303,19 +338,22 @@ pub(super) fn errors(runs: &[Run<'_>]) -> String {
     let count = |run: &Run<'_>, code: &String| run.outcome.totals.errors.get(code).map(|count| grouped(*count));
     let mut rows: Vec<(String, Vec<Option<String>>)> =
         codes.iter().map(|code| ((*code).clone(), runs.iter().map(|run| count(run, code)).collect())).collect();
-    let share = |run: &Run<'_>| Some(errors_cell(run.outcome).text);
+    let sum = |run: &Run<'_>| Some(grouped(super::errors_of(run.outcome)));
     if codes.len() > 1 {
-        rows.push(("all".to_owned(), runs.iter().map(share).collect()));
+        rows.push(("all".to_owned(), runs.iter().map(sum).collect()));
     }
-    matrix("status and code", runs, &rows, "errors")
+    matrix("status and code", runs, &rows)
 }
 
 /// A table with a column a run.
-fn matrix(corner: &str, runs: &[Run<'_>], rows: &[(String, Vec<Option<String>>)], class: &str) -> String {
-    let heads: String = match runs {
-        [_] => "<th scope=\"col\"></th>".to_owned(),
-        several => several.iter().map(|run| format!("<th scope=\"col\">{}</th>", run.key_html())).collect(),
+fn matrix(corner: &str, runs: &[Run<'_>], rows: &[(String, Vec<Option<String>>)]) -> String {
+    // A few columns fit on a narrow page, too.
+    let class = if runs.len() <= MATRIX_FEW { "matrix" } else { "matrix wide" };
+    let head = |run: &Run<'_>| match run.letter.as_str() {
+        "" => "<th scope=\"col\">count</th>".to_owned(),
+        _ => format!("<th scope=\"col\">{}</th>", run.key_html()),
     };
+    let heads: String = runs.iter().map(head).collect();
     let row = |(name, cells): &(String, Vec<Option<String>>)| {
         let cells = cells.iter().zip(runs).map(|(cell, run)| {
             let text = cell.as_deref().unwrap_or(NONE);
@@ -324,7 +362,7 @@ fn matrix(corner: &str, runs: &[Run<'_>], rows: &[(String, Vec<Option<String>>)]
         format!("<tr><th scope=\"row\">{}</th>{}</tr>\n", escape(name), cells.collect::<String>())
     };
     format!(
-        "<table class=\"matrix {class}\">\n<thead><tr><th scope=\"col\">{corner}</th>{heads}</tr></thead>\n<tbody>\n\
+        "<table class=\"{class}\">\n<thead><tr><th scope=\"col\">{corner}</th>{heads}</tr></thead>\n<tbody>\n\
          {}</tbody></table>\n",
         rows.iter().map(row).collect::<String>(),
     )

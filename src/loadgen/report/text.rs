@@ -274,10 +274,10 @@ mod tests {
     fn long_labels_keep_what_tells_them_apart() {
         let cases: [(&[&str], &[&str]); 9] = [
             (&["append c64"], &["append c64"]),
-            (&["appends over 64 connections"], &["appends over…"]),
+            (&["appends over 64 connections"], &["appends o…"]),
             (&["appends c64 ours", "appends c64 peer"], &["…ours", "…peer"]),
-            (&["appends c64 one of all ours", "appends c64 peer"], &["…one of all o…", "…peer"]),
-            (&["short", "much longer than that"], &["short", "much longe…"]),
+            (&["appends c64 one of all ours", "appends c64 peer"], &["…one of a…", "…peer"]),
+            (&["short", "much longer than that"], &["short", "much long…"]),
             (&["the very same label", "the very same label"], &["…label", "…label"]),
             (&["größere Läufe eins zwei", "größere Läufe drei vier"], &["…eins zwei", "…drei vier"]),
             (&["追記追記追記追記追記追記"], &["追記追記追…"]),
