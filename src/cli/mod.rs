@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 pub mod bench;
+pub mod bench_report;
 pub mod inspect;
 mod offline;
 pub mod serve;

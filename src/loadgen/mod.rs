@@ -25,6 +25,7 @@ pub mod plan;
 pub mod poller;
 pub mod progress;
 pub mod record;
+pub mod report;
 pub mod request;
 pub mod response;
 pub mod role;

@@ -15,6 +15,8 @@ const WIDTH_PX: f64 = 560.0;
 const LINE_PX: f64 = 15.0;
 /// Height of a strip's row.
 const STRIP_PX: f64 = 14.0;
+/// What they show.
+pub(super) const STRIPS: &str = "errors";
 /// From the plot to the first of them.
 const STRIP_GAP_PX: f64 = 6.0;
 /// From the plot to the labels at the ends of curves.
@@ -34,9 +36,8 @@ pub(super) struct Layout {
 impl Layout {
     /// A plot of that height between labels of the axis on its left and labels of curves on its right.
     pub(super) fn new(height_px: f64, axis_labels: &[String], curve_labels: &[String]) -> Layout {
-        let widest_px = |labels: &[String]| {
-            labels.iter().map(|label| width_px(label, FONT_PX)).fold(0.0, f64::max)
-        };
+        let widest_px =
+            |labels: &[String]| labels.iter().map(|label| width_px(label, FONT_PX)).fold(0.0, f64::max);
         let left_px = widest_px(axis_labels).max(30.0) + 8.0;
         // Keys are bold, which is wider.
         let labels_px = (widest_px(curve_labels) * 1.08).max(14.0);
@@ -154,7 +155,8 @@ impl Chart {
 
     fn svg(&self) -> String {
         let Layout { left_px, right_px, bottom_px, .. } = self.layout;
-        let base_px = bottom_px + if self.strips.is_empty() { 0.0 } else { STRIP_GAP_PX + self.strips.len() as f64 * STRIP_PX };
+        let base_px = bottom_px
+            + if self.strips.is_empty() { 0.0 } else { STRIP_GAP_PX + self.strips.len() as f64 * STRIP_PX };
         let mut svg = Svg::new(WIDTH_PX, base_px + 40.0);
         self.draw_axes(&mut svg, base_px);
         self.draw_strips(&mut svg);
@@ -192,13 +194,25 @@ impl Chart {
         for (row, strip) in self.strips.iter().enumerate() {
             let top_px = bottom_px + STRIP_GAP_PX + row as f64 * STRIP_PX;
             if row == 0 {
-                svg.text("tick", (left_px - 6.0, top_px + 11.0), Anchor::End, "errors");
+                svg.text("tick", (left_px - 6.0, top_px + 11.0), Anchor::End, STRIPS);
             }
             for (at_px, width_px, title) in &strip.marks {
-                svg.mark(&format!("mark c{}", strip.colour), (*at_px, top_px + 2.0), (*width_px, 10.0), title);
+                svg.mark(
+                    &format!("mark c{}", strip.colour),
+                    (*at_px, top_px + 2.0),
+                    (*width_px, 10.0),
+                    title,
+                );
             }
             let at = (right_px + LABEL_GAP_PX, top_px + 11.0);
-            svg.keyed_text(&format!("label c{}", strip.colour), at, Anchor::Start, &strip.key, &strip.label, "");
+            svg.keyed_text(
+                &format!("label c{}", strip.colour),
+                at,
+                Anchor::Start,
+                &strip.key,
+                &strip.label,
+                "",
+            );
         }
     }
 
@@ -210,7 +224,8 @@ impl Chart {
                 .collect();
         let wanted: Vec<f64> = labelled.iter().map(|(_, end)| end.1).collect();
         // The lowest label stays clear of the sum beside the first strip.
-        let placed = spread(&wanted, LINE_PX, (top_px, bottom_px - if self.strips.is_empty() { 0.0 } else { 6.0 }));
+        let placed =
+            spread(&wanted, LINE_PX, (top_px, bottom_px - if self.strips.is_empty() { 0.0 } else { 6.0 }));
         for ((curve, end), y_px) in labelled.iter().zip(placed) {
             let is_aside = (end.1 - y_px).abs() > 3.0 || right_px - end.0 > 12.0;
             if is_aside {
@@ -233,9 +248,11 @@ impl Chart {
             svg.dot(&format!("point c{}", note.colour), note.at, 3.0);
             let (x_px, y_px) = note.at;
             let length_px = width_px(&note.text, FONT_PX);
-            let corners = [(x_px + 6.0, y_px + 16.0), (x_px - 6.0 - length_px, y_px - 6.0), (x_px - 4.0, y_px - 8.0)];
+            let corners =
+                [(x_px + 6.0, y_px + 16.0), (x_px - 6.0 - length_px, y_px - 6.0), (x_px - 4.0, y_px - 8.0)];
             let place = corners.into_iter().map(|corner| Bounds::of(corner, length_px)).find(|bounds| {
-                let is_inside = bounds.left >= left_px && bounds.right <= right_px && bounds.bottom < bottom_px - 1.0;
+                let is_inside =
+                    bounds.left >= left_px && bounds.right <= right_px && bounds.bottom < bottom_px - 1.0;
                 let is_clear = taken.iter().all(|other| !bounds.overlaps(other))
                     && self.curves.iter().all(|curve| !bounds.is_crossed_by(&curve.points));
                 is_inside && is_clear
@@ -284,7 +301,10 @@ impl Bounds {
     }
 
     fn overlaps(&self, other: &Bounds) -> bool {
-        self.left < other.right && other.left < self.right && self.top < other.bottom && other.top < self.bottom
+        self.left < other.right
+            && other.left < self.right
+            && self.top < other.bottom
+            && other.top < self.bottom
     }
 
     /// Whether a curve from left to right that never falls passes through.
@@ -292,7 +312,9 @@ impl Bounds {
         let segments = points.windows(2).filter_map(|pair| Some((pair[0]?, pair[1]?)));
         segments.into_iter().any(|(from, to)| {
             let (left, right) = (from.0.max(self.left), to.0.min(self.right));
-            let y_at = |x: f64| if to.0 > from.0 { from.1 + (to.1 - from.1) * (x - from.0) / (to.0 - from.0) } else { to.1 };
+            let y_at = |x: f64| {
+                if to.0 > from.0 { from.1 + (to.1 - from.1) * (x - from.0) / (to.0 - from.0) } else { to.1 }
+            };
             left <= right && y_at(left) >= self.top && y_at(right) <= self.bottom
         })
     }

@@ -41,7 +41,11 @@ impl Condition {
             let keys: Vec<String> = with_it.map(|(run, _)| run.key_html()).collect();
             values += &format!("<span class=\"value\">{} {}</span> ", keys.join("\u{a0}"), escape(value));
         }
-        format!("<div class=\"differs\"><dt>{}</dt><dd>{}</dd></div>\n", escape(&self.name), values.trim_end())
+        format!(
+            "<div class=\"differs\"><dt>{}</dt><dd>{}</dd></div>\n",
+            escape(&self.name),
+            values.trim_end()
+        )
     }
 }
 
@@ -52,7 +56,8 @@ pub(super) fn differing(runs: &[Run<'_>]) -> Vec<String> {
 
 /// The section.
 pub(super) fn html(runs: &[Run<'_>]) -> String {
-    let (differing, same): (Vec<Condition>, Vec<Condition>) = all(runs).into_iter().partition(Condition::differs);
+    let (differing, same): (Vec<Condition>, Vec<Condition>) =
+        all(runs).into_iter().partition(Condition::differs);
     let list = |conditions: &[Condition]| -> String {
         let items: String = conditions.iter().map(|condition| condition.html(runs)).collect();
         format!("<dl class=\"conditions\">\n{items}</dl>\n")
@@ -61,7 +66,10 @@ pub(super) fn html(runs: &[Run<'_>]) -> String {
     if runs.len() > 1 {
         html += &match differing.len() {
             0 => "<p>The same for all runs:</p>\n".to_owned(),
-            _ => format!("<h3>What differs between the runs</h3>\n{}<h3>The same for all</h3>\n", list(&differing)),
+            _ => format!(
+                "<h3>What differs between the runs</h3>\n{}<h3>The same for all</h3>\n",
+                list(&differing)
+            ),
         };
     }
     html += &list(&same);
@@ -111,7 +119,8 @@ fn all(runs: &[Run<'_>]) -> Vec<Condition> {
             values: of_all(&|outcome| of(&outcome.conditions)),
         })
         .collect();
-    let options: BTreeSet<&String> = runs.iter().flat_map(|run| run.outcome.conditions.options.keys()).collect();
+    let options: BTreeSet<&String> =
+        runs.iter().flat_map(|run| run.outcome.conditions.options.keys()).collect();
     conditions.extend(options.into_iter().map(|option| {
         let (name, unit) = name_and_unit(option);
         let value = |outcome: &Outcome| match outcome.conditions.options.get(option) {
@@ -166,7 +175,10 @@ fn value_text(value: &Value, unit: &str) -> String {
         Value::Bool(true) => "yes".to_owned(),
         Value::Bool(false) => "no".to_owned(),
         Value::Number(number) => {
-            let text = number.as_u64().map_or_else(|| number.to_string(), grouped);
+            let is_whole = |value: &f64| value.fract() == 0.0 && (0.0..1e15).contains(value);
+            let whole =
+                number.as_u64().or_else(|| number.as_f64().filter(is_whole).map(|value| value as u64));
+            let text = whole.map_or_else(|| number.to_string(), grouped);
             format!("{text}{unit}")
         }
         Value::String(text) if text.is_empty() => "none".to_owned(),
@@ -195,7 +207,8 @@ mod tests {
         let cases = [
             ("payload_bytes", json!(4096), "payload", "4,096\u{a0}bytes"),
             ("rate_per_s", json!(null), "rate", "none"),
-            ("rate_per_s", json!(50_000), "rate", "50,000/s"),
+            ("rate_per_s", json!(50_000.0), "rate", "50,000/s"),
+            ("rate_per_s", json!(0.5), "rate", "0.5/s"),
             ("warm_up_ms", json!(1000), "warm up", "1,000\u{a0}ms"),
             ("limit_bytes_per_s", json!(1), "limit", "1\u{a0}bytes/s"),
             ("cpus", json!([1, 2]), "cpus", "1, 2"),

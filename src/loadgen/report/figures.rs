@@ -4,12 +4,12 @@
 //! and percentile, because more than a handful of curves in one chart cannot be read. Charts of the same quantity
 //! have the same scale.
 
-use super::{COLOURS, Run};
-use super::chart::{Chart, Curve, LABEL_ROOM_PX, Layout, Note, ReadOut, Strip, end_label};
+use super::chart::{Chart, Curve, LABEL_ROOM_PX, Layout, Note, ReadOut, STRIPS, Strip, end_label};
 use super::scale::{self, LatencyAxis, Scale};
 use super::svg::FONT_PX;
 use super::text::{counted, figure, grouped, latency, short_labels, width_px};
 use super::timeline::{self, Slice};
+use super::{COLOURS, Run};
 
 use super::super::outcome::Latency;
 
@@ -64,7 +64,8 @@ struct Times {
 
 impl Times {
     fn of(runs: &[Run<'_>]) -> Times {
-        let slices: Vec<Vec<Slice>> = runs.iter().map(|run| timeline::slices(&run.outcome.timeline)).collect();
+        let slices: Vec<Vec<Slice>> =
+            runs.iter().map(|run| timeline::slices(&run.outcome.timeline)).collect();
         let bundle = timeline::bundle(slices.iter().map(Vec::len).max().unwrap_or(0));
         let slices: Vec<Vec<Slice>> = slices.iter().map(|slices| timeline::bundled(slices, bundle)).collect();
         let end_ms = slices.iter().flatten().map(|slice| slice.end_ms).max().unwrap_or(0).max(1);
@@ -119,17 +120,22 @@ fn throughput(runs: &[Run<'_>], times: &Times) -> Chart {
     let by_record = super::counts_records(runs);
     let count = |slice: &Slice| if by_record { slice.records } else { slice.operations };
     let unit = if by_record { "records" } else { "operations" };
-    let rates: Vec<Vec<f64>> =
-        times.slices.iter().map(|slices| slices.iter().map(|slice| slice.per_s(count(slice))).collect()).collect();
+    let rates: Vec<Vec<f64>> = times
+        .slices
+        .iter()
+        .map(|slices| slices.iter().map(|slice| slice.per_s(count(slice))).collect())
+        .collect();
     let greatest = rates.iter().flatten().copied().fold(0.0, f64::max);
     let axis = scale::amount_axis(greatest);
     let tick_labels: Vec<String> = axis.ticks.iter().map(|(_, label)| label.clone()).collect();
 
     let labels = if runs.len() > 1 { run_labels(runs) } else { vec![String::new(); runs.len()] };
-    let errors: Vec<u64> = times.slices.iter().map(|slices| slices.iter().map(|slice| slice.errors).sum()).collect();
-    let mut ends: Vec<String> = runs.iter().zip(&labels).map(|(run, label)| end_label(&run.letter, label)).collect();
+    let sum = |slices: &Vec<Slice>| slices.iter().fold(0_u64, |sum, slice| sum.saturating_add(slice.errors));
+    let errors: Vec<u64> = times.slices.iter().map(sum).collect();
+    let mut ends: Vec<String> =
+        runs.iter().zip(&labels).map(|(run, label)| end_label(&run.letter, label)).collect();
     ends.extend(runs.iter().zip(&errors).map(|(run, errors)| end_label(&run.letter, &grouped(*errors))));
-    let layout = Layout::new(PLOT_PX, &tick_labels, &ends);
+    let layout = Layout::new(PLOT_PX, &[&tick_labels[..], &[STRIPS.to_owned()]].concat(), &ends);
 
     let x = times.scale(layout);
     let y = Scale::linear((0.0, axis.end), layout.y_px());
@@ -149,7 +155,8 @@ fn throughput(runs: &[Run<'_>], times: &Times) -> Chart {
         .filter(|index| errors[*index] > 0)
         .map(|index| error_strip(&runs[index], &times.slices[index], errors[index], &x))
         .collect();
-    let strips_note = if strips.is_empty() { "" } else { " Marks below: when there were errors, and how many in all." };
+    let strips_note =
+        if strips.is_empty() { "" } else { " Marks below: when there were errors, and how many in all." };
     let (x_title, x_ticks) = times.ticks(layout);
     Chart {
         title: "Throughput over time".to_owned(),
@@ -170,8 +177,12 @@ fn throughput(runs: &[Run<'_>], times: &Times) -> Chart {
 fn error_strip(run: &Run<'_>, slices: &[Slice], errors: u64, x: &Scale) -> Strip {
     let marks = slices.iter().filter(|slice| slice.errors > 0).map(|slice| {
         let width_px = x.at_px(slice.end_ms as f64) - x.at_px(slice.start_ms as f64);
-        let title =
-            format!("{} from {} to {} s", counted(slice.errors, "error"), figure_s(slice.start_ms), figure_s(slice.end_ms));
+        let title = format!(
+            "{} from {} to {} s",
+            counted(slice.errors, "error"),
+            figure_s(slice.start_ms),
+            figure_s(slice.end_ms)
+        );
         (x.at_px(slice.middle_ms()), (width_px - 1.0).clamp(2.0, 4.0), title)
     });
     Strip { colour: run.colour(), key: run.letter.clone(), label: grouped(errors), marks: marks.collect() }
@@ -187,29 +198,36 @@ struct Percentile {
     of: fn(&Slice) -> u64,
 }
 
-const MEDIAN: Percentile = Percentile { name: "p50", title: "Median latency over time", of: |slice| slice.p50_us };
-const P99: Percentile = Percentile { name: "p99", title: "99th percentile over time", of: |slice| slice.p99_us };
+const MEDIAN: Percentile =
+    Percentile { name: "p50", title: "Median latency over time", of: |slice| slice.p50_us };
+const P99: Percentile =
+    Percentile { name: "p99", title: "99th percentile over time", of: |slice| slice.p99_us };
 
 fn latencies_over_time(runs: &[Run<'_>], times: &Times) -> Vec<Chart> {
     let all = times.slices.iter().flatten();
-    let axis = axis_around(all.flat_map(|slice| [slice.p50_us, slice.p99_us]).filter(|latency_us| *latency_us > 0));
-    let line = |colour: usize, key: &str, label: &str, title: &str, percentile: Percentile, run: usize| Line {
-        colour,
-        key: key.to_owned(),
-        label: label.to_owned(),
-        title: title.to_owned(),
-        values_us: times.slices[run].iter().map(percentile.of).collect(),
-        is_light: percentile.name == MEDIAN.name && runs.len() == 1,
-    };
+    let axis =
+        axis_around(all.flat_map(|slice| [slice.p50_us, slice.p99_us]).filter(|latency_us| *latency_us > 0));
+    let line =
+        |colour: usize, key: &str, label: &str, title: &str, percentile: Percentile, run: usize| Line {
+            colour,
+            key: key.to_owned(),
+            label: label.to_owned(),
+            title: title.to_owned(),
+            values_us: times.slices[run].iter().map(percentile.of).collect(),
+            is_light: percentile.name == MEDIAN.name && runs.len() == 1,
+        };
     if let [_] = runs {
-        let lines = [P99, MEDIAN].map(|percentile| line(0, "", percentile.name, percentile.name, percentile, 0));
+        let lines =
+            [P99, MEDIAN].map(|percentile| line(0, "", percentile.name, percentile.name, percentile, 0));
         return vec![latency_over_time("Latency over time", runs, times, &axis, &lines)];
     }
     let labels = run_labels(runs);
     let chart = |percentile: Percentile| {
         let lines = runs.iter().enumerate();
         let lines: Vec<Line> = lines
-            .map(|(index, run)| line(run.colour(), &run.letter, &labels[index], &run.name(), percentile, index))
+            .map(|(index, run)| {
+                line(run.colour(), &run.letter, &labels[index], &run.name(), percentile, index)
+            })
             .collect();
         latency_over_time(percentile.title, runs, times, &axis, &lines)
     };
@@ -225,7 +243,13 @@ struct Line {
     is_light: bool,
 }
 
-fn latency_over_time(title: &str, runs: &[Run<'_>], times: &Times, axis: &LatencyAxis, lines: &[Line]) -> Chart {
+fn latency_over_time(
+    title: &str,
+    runs: &[Run<'_>],
+    times: &Times,
+    axis: &LatencyAxis,
+    lines: &[Line],
+) -> Chart {
     let ends: Vec<String> = lines.iter().map(|line| end_label(&line.key, &line.label)).collect();
     let layout = Layout::new(PLOT_PX, &tick_labels(axis), &ends);
     let (x, y) = (times.scale(layout), latency_scale(axis, layout));
@@ -291,7 +315,8 @@ struct Distribution<'a> {
 /// Points of a distribution: nines and latency.
 fn distribution_points(latency: Option<&Latency>) -> Vec<(f64, u64)> {
     let Some(latency) = latency.filter(|latency| latency.count > 0) else { return Vec::new() };
-    let summary = [(50.0, latency.p50_us), (90.0, latency.p90_us), (99.0, latency.p99_us), (99.9, latency.p99_9_us)];
+    let summary =
+        [(50.0, latency.p50_us), (90.0, latency.p90_us), (99.0, latency.p99_us), (99.9, latency.p99_9_us)];
     let points = if latency.curve.is_empty() { &summary[..] } else { &latency.curve };
     // Beyond where one value is left, a curve only repeats the greatest.
     let end = scale::nines(100.0, latency.count);
@@ -339,8 +364,7 @@ fn percentiles(title: &str, series: &[Distribution<'_>], is_single: bool) -> Cha
     let ticks = scale::percentile_ticks(greatest_nines, room_px);
     Chart {
         title: title.to_owned(),
-        caption: "The share of operations, in percent, that took no longer."
-            .to_owned(),
+        caption: "The share of operations, in percent, that took no longer.".to_owned(),
         layout,
         y_title: "latency, log scale".to_owned(),
         y_ticks: latency_ticks(&axis, &y),
@@ -358,8 +382,11 @@ fn notes(latency_of: &Latency, at: &dyn Fn((f64, u64)) -> (f64, f64), greatest_n
     if latency_of.count == 0 {
         return Vec::new();
     }
-    let named =
-        [("p50", 50.0, latency_of.p50_us), ("p99", 99.0, latency_of.p99_us), ("p99.9", 99.9, latency_of.p99_9_us)];
+    let named = [
+        ("p50", 50.0, latency_of.p50_us),
+        ("p99", 99.0, latency_of.p99_us),
+        ("p99.9", 99.9, latency_of.p99_9_us),
+    ];
     let placed = named.map(|(name, percentile, latency_us)| {
         (format!("{name} {}", latency(latency_us)), scale::nines(percentile, latency_of.count), latency_us)
     });
@@ -390,8 +417,9 @@ fn percentile_read_outs(series: &[Vec<(f64, u64)>], greatest_nines: f64, x: &Sca
 // --- axes of latency
 
 fn axis_around(latencies_us: impl Iterator<Item = u64>) -> LatencyAxis {
-    let (least, greatest) = latencies_us
-        .fold((u64::MAX, 0), |(least, greatest), latency_us| (least.min(latency_us), greatest.max(latency_us)));
+    let (least, greatest) = latencies_us.fold((u64::MAX, 0), |(least, greatest), latency_us| {
+        (least.min(latency_us), greatest.max(latency_us))
+    });
     // Nothing to show: any axis will do.
     if least > greatest { scale::latency_axis(100, 1000) } else { scale::latency_axis(least, greatest) }
 }

@@ -121,7 +121,8 @@ fn main_series(outcome: &Outcome) -> Option<&str> {
     // `append-batch` is about `append`; what mixes several is about its appends.
     let named = find(&|name| workload == name).or_else(|| find(&|name| workload.starts_with(name)));
     let usual = named.or_else(|| find(&|name| name == if is_fan_out { "deliver" } else { "append" }));
-    let largest = || outcome.latencies.iter().rev().max_by_key(|(_, latency)| latency.count).map(|(name, _)| name);
+    let largest =
+        || outcome.latencies.iter().rev().max_by_key(|(_, latency)| latency.count).map(|(name, _)| name);
     usual.or_else(largest).map(String::as_str)
 }
 
@@ -188,7 +189,8 @@ fn warnings(runs: &[Run<'_>]) -> String {
         };
         format!("<p><strong>{what}.</strong> {}</p>\n", escape(&more))
     };
-    let items = runs.iter().flat_map(|run| warnings_of(run.outcome).into_iter().map(|warning| item(run, warning)));
+    let items =
+        runs.iter().flat_map(|run| warnings_of(run.outcome).into_iter().map(|warning| item(run, warning)));
     let items: String = items.collect();
     if items.is_empty() { items } else { format!("<aside class=\"warnings\">\n{items}</aside>\n") }
 }
@@ -202,7 +204,9 @@ fn warnings_of(outcome: &Outcome) -> Vec<(&'static str, String)> {
         let more = format!("The server may well do more than these figures say{why}.");
         warnings.push(("the load generator was the limit, not the server", more));
     }
-    if let Some(verified) = verified.as_ref().filter(|verified| verified.missing > 0 || verified.different > 0) {
+    if let Some(verified) =
+        verified.as_ref().filter(|verified| verified.missing > 0 || verified.different > 0)
+    {
         let first = verified.first_problem.as_deref().unwrap_or_default();
         let first = if first.is_empty() { String::new() } else { format!(" The first: {first}") };
         let more = format!("Of what was acknowledged: {}.{first}", tables::verified_text(verified));
@@ -222,7 +226,10 @@ fn differences(runs: &[Run<'_>]) -> String {
     }
     let what = match names.len() {
         0 => "The runs had the same <a href=\"#conditions\">conditions</a>.".to_owned(),
-        _ => format!("The runs differ in <a href=\"#conditions\">conditions</a>: {}.", escape(&names.join(", "))),
+        _ => format!(
+            "The runs differ in <a href=\"#conditions\">conditions</a>: {}.",
+            escape(&names.join(", "))
+        ),
     };
     format!("<p class=\"quiet\">{what}</p>\n")
 }

@@ -89,7 +89,8 @@ impl Svg {
             Anchor::Middle => "middle",
             Anchor::End => "end",
         };
-        let title = if title.is_empty() { String::new() } else { format!("<title>{}</title>", escape(title)) };
+        let title =
+            if title.is_empty() { String::new() } else { format!("<title>{}</title>", escape(title)) };
         let key = match key {
             "" => String::new(),
             _ if content.is_empty() => format!(r#"<tspan class="key">{}</tspan>"#, escape(key)),
@@ -172,7 +173,9 @@ mod tests {
         svg.keyed_text("c0", (1.0, 2.0), Anchor::End, "<", "<b>", "\"&\"");
         svg.mark("c0", (1.0, 2.0), (2.0, 8.0), "<i>");
         let text = svg.finish("");
-        for escaped in ["<title>&quot;&amp;&quot;</title>", ">&lt;</tspan> &lt;b&gt;</text>", "<title>&lt;i&gt;</title>"] {
+        for escaped in
+            ["<title>&quot;&amp;&quot;</title>", ">&lt;</tspan> &lt;b&gt;</text>", "<title>&lt;i&gt;</title>"]
+        {
             assert!(text.contains(escaped), "{text}");
         }
     }

@@ -5,10 +5,12 @@
 
 use std::collections::BTreeSet;
 
-use super::{COLOURS, Run};
 use super::scale::Scale;
 use super::svg::Svg;
-use super::text::{NONE, bytes, counted, escape, figure, grouped, latency, latency_mean, memory, percent, ratio};
+use super::text::{
+    NONE, bytes, counted, escape, figure, grouped, latency, latency_mean, memory, percent, ratio,
+};
+use super::{COLOURS, Run};
 
 use super::super::outcome::{Latency, Outcome, Verified};
 
@@ -40,7 +42,8 @@ impl Cell {
 
     /// The inside and the class of an element.
     fn inner_html(&self) -> (String, &'static str) {
-        let note = self.note.as_ref().map(|note| format!("<small>{}</small>", escape(note))).unwrap_or_default();
+        let note =
+            self.note.as_ref().map(|note| format!("<small>{}</small>", escape(note))).unwrap_or_default();
         (format!("{}{note}", escape(&self.text)), if self.is_alarming { " class=\"alarm\"" } else { "" })
     }
 
@@ -177,11 +180,7 @@ fn headline_several(runs: &[Run<'_>]) -> String {
 fn errors_cell(outcome: &Outcome) -> Cell {
     let errors = super::errors_of(outcome);
     let share = errors as f64 / (errors as f64 + outcome.totals.operations as f64);
-    Cell {
-        text: grouped(errors),
-        note: (errors > 0).then(|| percent(share)),
-        is_alarming: errors > 0,
-    }
+    Cell { text: grouped(errors), note: (errors > 0).then(|| percent(share)), is_alarming: errors > 0 }
 }
 
 fn generator_cell(outcome: &Outcome) -> Cell {
@@ -228,8 +227,13 @@ fn latency_rows(name: &str, rows: &[(&Run<'_>, &Latency)], scale: &Scale, series
     for (run, found) in rows {
         let first = rows.iter().find(|(run, _)| run.index == 0).map(|(_, latency)| *latency);
         let compared = |name: &str, of: fn(&Latency) -> u64| {
-            Cell::compared(latency(of(found)), Some(of(found) as f64), first.map(|first| of(first) as f64), run)
-                .html(name)
+            Cell::compared(
+                latency(of(found)),
+                Some(of(found) as f64),
+                first.map(|first| of(first) as f64),
+                run,
+            )
+            .html(name)
         };
         html += &format!(
             "<tr><th scope=\"row\">{}{}</th>{}{}{}{}{}{}{}<td class=\"range\">{}</td></tr>\n",
@@ -287,7 +291,9 @@ pub(super) fn work(runs: &[Run<'_>]) -> String {
             (outcome.totals.operations > 0).then(|| latency_mean(outcome.generator.cpu_us_per_operation))
         }),
         ("generator busy", |outcome| Some(percent(outcome.generator.busy))),
-        ("generator limited", |outcome| Some(if outcome.generator.limited { "yes" } else { "no" }.to_owned())),
+        ("generator limited", |outcome| {
+            Some(if outcome.generator.limited { "yes" } else { "no" }.to_owned())
+        }),
         ("verified", |outcome| Some(outcome.verified.as_ref().map_or("not asked for", verdict).to_owned())),
     ];
     let cells = |of: fn(&Outcome) -> Option<String>| -> Vec<Option<String>> {
@@ -324,7 +330,12 @@ pub(super) fn verified_text(verified: &Verified) -> String {
     if *missing == 0 && *different == 0 {
         return format!("all {} as acknowledged", counted(*records, "record"));
     }
-    format!("{} missing, {} different, {} as acknowledged", grouped(*missing), grouped(*different), grouped(*records))
+    format!(
+        "{} missing, {} different, {} as acknowledged",
+        grouped(*missing),
+        grouped(*different),
+        grouped(*records)
+    )
 }
 
 // --- errors
@@ -335,9 +346,12 @@ pub(super) fn errors(runs: &[Run<'_>]) -> String {
     if codes.is_empty() {
         return format!("<p>None{}.</p>\n", if runs.len() > 1 { " in any run" } else { "" });
     }
-    let count = |run: &Run<'_>, code: &String| run.outcome.totals.errors.get(code).map(|count| grouped(*count));
-    let mut rows: Vec<(String, Vec<Option<String>>)> =
-        codes.iter().map(|code| ((*code).clone(), runs.iter().map(|run| count(run, code)).collect())).collect();
+    let count =
+        |run: &Run<'_>, code: &String| run.outcome.totals.errors.get(code).map(|count| grouped(*count));
+    let mut rows: Vec<(String, Vec<Option<String>>)> = codes
+        .iter()
+        .map(|code| ((*code).clone(), runs.iter().map(|run| count(run, code)).collect()))
+        .collect();
     let sum = |run: &Run<'_>| Some(grouped(super::errors_of(run.outcome)));
     if codes.len() > 1 {
         rows.push(("all".to_owned(), runs.iter().map(sum).collect()));

@@ -20,7 +20,9 @@ pub(super) fn escape(text: &str) -> String {
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
             '\t' | '\n' => escaped.push(c),
-            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{fffe}' | '\u{ffff}' => escaped.push('\u{fffd}'),
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{fffe}' | '\u{ffff}' => {
+                escaped.push('\u{fffd}')
+            }
             c if c.is_control() => escaped.push('\u{fffd}'),
             c => escaped.push(c),
         }
@@ -82,7 +84,8 @@ pub(super) fn bytes(count: f64) -> String {
         value /= 1000.0;
         unit += 1;
     }
-    let number = if unit == 0 && value.fract() == 0.0 && value >= 0.0 { grouped(value as u64) } else { figure(value) };
+    let number =
+        if unit == 0 && value.fract() == 0.0 && value >= 0.0 { grouped(value as u64) } else { figure(value) };
     format!("{number}{SPACE}{}", UNITS[unit])
 }
 
@@ -141,7 +144,9 @@ fn common_words(labels: &[&str]) -> usize {
         return 0;
     }
     let is_common = |end: usize| {
-        labels.iter().all(|label| label.get(..end).is_some_and(|start| start == &first[..end] && label.len() > end))
+        labels
+            .iter()
+            .all(|label| label.get(..end).is_some_and(|start| start == &first[..end] && label.len() > end))
     };
     let ends = first.char_indices().filter(|(_, c)| c.is_whitespace()).map(|(at, c)| at + c.len_utf8());
     ends.take_while(|end| is_common(*end)).last().unwrap_or(0)
@@ -242,10 +247,12 @@ mod tests {
         for (latency_us, text) in latencies {
             assert_eq!(latency(latency_us), spaced(text));
         }
-        for (latency_us, text) in [(12.34, "12.3 µs"), (999.6, "1.00 ms"), (0.0, "0 µs"), (f64::NAN, "– s")] {
+        for (latency_us, text) in [(12.34, "12.3 µs"), (999.6, "1.00 ms"), (0.0, "0 µs"), (f64::NAN, "– s")]
+        {
             assert_eq!(latency_mean(latency_us), spaced(text));
         }
-        let sizes = [(0.0, "0 B"), (256.0, "256 B"), (0.5, "0.50 B"), (999.5, "1.00 kB"), (15_668_224.0, "15.7 MB")];
+        let sizes =
+            [(0.0, "0 B"), (256.0, "256 B"), (0.5, "0.50 B"), (999.5, "1.00 kB"), (15_668_224.0, "15.7 MB")];
         for (count, text) in sizes {
             assert_eq!(bytes(count), spaced(text));
         }
@@ -257,7 +264,10 @@ mod tests {
             assert_eq!(percent(share), spaced(text));
         }
         assert_eq!(percent(f64::NAN), spaced("– %"));
-        assert_eq!((counted(1, "error"), counted(1200, "error")), (spaced("1 error"), spaced("1,200 errors")));
+        assert_eq!(
+            (counted(1, "error"), counted(1200, "error")),
+            (spaced("1 error"), spaced("1,200 errors"))
+        );
     }
 
     #[test]

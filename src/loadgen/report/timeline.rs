@@ -109,8 +109,10 @@ mod tests {
         ];
         for (timeline, expected) in cases {
             let seconds: Vec<Second> = timeline.iter().map(|(at, count)| second(*at, *count)).collect();
-            let got: Vec<(u64, u64, u64)> =
-                slices(&seconds).iter().map(|slice| (slice.start_ms, slice.end_ms, slice.operations)).collect();
+            let got: Vec<(u64, u64, u64)> = slices(&seconds)
+                .iter()
+                .map(|slice| (slice.start_ms, slice.end_ms, slice.operations))
+                .collect();
             assert_eq!(got, expected);
         }
         assert_eq!(slices(&[second(500, 50)])[0].per_s(50), 100.0, "a rate is by second");
