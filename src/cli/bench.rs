@@ -5,12 +5,13 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::bench_report;
 use super::serve::{CpuList, bytes_in, cpu_list};
 use crate::loadgen::outcome::Outcome;
 use crate::loadgen::plan::{Content, Kind, Load, Plan};
 use crate::loadgen::progress::Progress;
 use crate::loadgen::target::{Style, Target};
-use crate::loadgen::{run, summary};
+use crate::loadgen::{report, run, summary};
 
 /// Largest `--payload`.
 const PAYLOAD_BYTES_MAX: u64 = 256 << 20;
@@ -20,7 +21,15 @@ const PAYLOAD_BYTES_MAX: u64 = 256 << 20;
 #[command(after_help = "Every run makes streams of its own and leaves them on the server.")]
 pub struct Options {
     #[command(subcommand)]
-    workload: Workload,
+    task: Task,
+}
+
+#[derive(Subcommand, Debug)]
+enum Task {
+    #[command(flatten)]
+    Run(Workload),
+    /// Put outcomes of runs on one page, to read or to compare
+    Report(bench_report::Options),
 }
 
 #[derive(Subcommand, Debug)]
@@ -143,6 +152,10 @@ struct Common {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
+    /// Write a page that shows the run: one HTML file that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+
     /// Say nothing while it runs
     #[arg(long)]
     quiet: bool,
@@ -170,7 +183,11 @@ enum ContentName {
 
 /// Runs a workload. Ends with 2 if the options make no sense, with 1 if the run failed or verification found something.
 pub fn main(options: Options) -> ExitCode {
-    let (plan, common) = match options.workload.into_plan() {
+    let workload = match options.task {
+        Task::Run(workload) => workload,
+        Task::Report(options) => return bench_report::main(&options),
+    };
+    let (plan, common) = match workload.into_plan() {
         Ok(planned) => planned,
         Err(why) => {
             eprintln!("thalweg bench: {why}");
@@ -191,6 +208,10 @@ fn execute(plan: Plan, common: &Common) -> Result<ExitCode, String> {
     print!("{}", summary::table(&outcome));
     if let Some(path) = &common.json {
         write(path, &outcome)?;
+    }
+    if let Some(path) = &common.report {
+        report::write(path, std::slice::from_ref(&outcome))
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
     let is_whole = outcome.verified.as_ref().is_none_or(|found| found.missing == 0 && found.different == 0);
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -303,7 +324,10 @@ mod tests {
     fn plan(arguments: &[&str]) -> Result<Plan, String> {
         let arguments = ["bench"].iter().chain(arguments);
         let harness = Harness::try_parse_from(arguments).map_err(|error| error.to_string())?;
-        harness.options.workload.into_plan().map(|(plan, _)| plan)
+        match harness.options.task {
+            Task::Run(workload) => workload.into_plan().map(|(plan, _)| plan),
+            Task::Report(options) => panic!("no workload: {options:?}"),
+        }
     }
 
     #[test]

@@ -129,7 +129,7 @@ pub(super) fn percentile_ticks(greatest_nines: f64, room_px: f64) -> Vec<(f64, S
         ticks.push((nines as f64, label(nines)));
     }
     let median = (super::scale::nines(50.0, 2), "50".to_owned());
-    if every == 1 && room_px * (1.0 - median.0) > 24.0 && room_px * median.0 > 18.0 {
+    if room_px * (1.0 - median.0) > 24.0 && room_px * median.0 > 18.0 {
         ticks.insert(1, median);
     }
     ticks

@@ -102,7 +102,7 @@ pub(super) fn memory(bytes: u64) -> String {
 /// How often `first` goes into `value`: `1.43×`. Nothing to compare with, no ratio.
 pub(super) fn ratio(value: f64, first: f64) -> Option<String> {
     let ratio = value / first;
-    (first > 0.0 && value >= 0.0 && ratio.is_finite()).then(|| format!("{}×", figure(ratio)))
+    (ratio.is_finite() && ratio >= 0.0).then(|| format!("{}×", figure(ratio)))
 }
 
 /// A share of a whole as percent: `93 %`.
@@ -276,13 +276,14 @@ mod tests {
         assert_eq!(ratio(0.0, 100.0).as_deref(), Some("0×"));
         assert_eq!(ratio(1.0, 0.0), None);
         assert_eq!(ratio(0.0, 0.0), None);
+        assert_eq!(ratio(-1.0, 1.0), None);
         assert_eq!(ratio(f64::NAN, 1.0), None);
         assert_eq!(ratio(1.0, f64::NAN), None);
     }
 
     #[test]
     fn long_labels_keep_what_tells_them_apart() {
-        let cases: [(&[&str], &[&str]); 9] = [
+        let cases: [(&[&str], &[&str]); 10] = [
             (&["append c64"], &["append c64"]),
             (&["appends over 64 connections"], &["appends o…"]),
             (&["appends c64 ours", "appends c64 peer"], &["…ours", "…peer"]),
@@ -290,6 +291,7 @@ mod tests {
             (&["short", "much longer than that"], &["short", "much long…"]),
             (&["the very same label", "the very same label"], &["…label", "…label"]),
             (&["größere Läufe eins zwei", "größere Läufe drei vier"], &["…eins zwei", "…drei vier"]),
+            (&["what all begin with ", "what all begin with too"], &["…with ", "…with too"]),
             (&["追記追記追記追記追記追記"], &["追記追記追…"]),
             (&[], &[]),
         ];
