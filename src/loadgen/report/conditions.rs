@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::Run;
 use super::tables::verified_text;
-use super::text::{escape, grouped};
+use super::text::{counted, escape, grouped};
 
 use super::super::outcome::{Conditions, Outcome};
 
@@ -80,13 +80,18 @@ pub(super) fn html(runs: &[Run<'_>]) -> String {
 /// What is of one run only.
 fn run_html(run: &Run<'_>) -> String {
     let Conditions { command, started_at, .. } = &run.outcome.conditions;
-    let name = if run.letter.is_empty() { String::new() } else { format!("{}, ", run.name_html()) };
+    let start =
+        if run.letter.is_empty() { "Started".to_owned() } else { format!("{}, started", run.name_html()) };
     let verified = match &run.outcome.verified {
-        Some(verified) => format!("{} of {} streams", verified_text(verified), grouped(verified.streams)),
+        Some(verified) => format!(
+            "verified: {}, {} read back",
+            verified_text(verified),
+            counted(verified.streams, "stream")
+        ),
         None => "not verified".to_owned(),
     };
     format!(
-        "<div class=\"run\"><p>{name}started {}; {}</p>\n<pre>{}</pre></div>\n",
+        "<div class=\"run\"><p>{start} {}; {}</p>\n<pre>{}</pre></div>\n",
         escape(&super::time(started_at)),
         escape(&verified),
         escape(command),

@@ -276,7 +276,7 @@ fn latency_over_time(
             "Latencies of {}, {}.{}",
             main_series(runs),
             times.points_note("the greatest"),
-            if runs.len() > 1 { " One scale for median and 99th percentile." } else { "" },
+            if runs.len() > 1 { " Median and p99 have one scale." } else { "" },
         ),
         layout,
         y_title: "latency, log scale".to_owned(),

@@ -108,7 +108,11 @@ pub(super) fn ratio(value: f64, first: f64) -> Option<String> {
 /// A share of a whole as percent: `93 %`.
 pub(super) fn percent(share: f64) -> String {
     let percent = share * 100.0;
-    let number = if (9.95..=1e6).contains(&percent) { format!("{percent:.0}") } else { figure(percent) };
+    let number = match percent {
+        0.995..9.95 => format!("{percent:.1}"),
+        9.95..1e6 => format!("{percent:.0}"),
+        _ => figure(percent),
+    };
     format!("{number}{SPACE}%")
 }
 
@@ -260,7 +264,14 @@ mod tests {
         for (count, text) in [(0, "0 MiB"), (327_155_712, "312 MiB"), (1 << 31, "2.00 GiB")] {
             assert_eq!(memory(count), spaced(text));
         }
-        for (share, text) in [(0.0, "0 %"), (0.934, "93 %"), (0.00012, "0.012 %"), (1.0, "100 %")] {
+        for (share, text) in [
+            (0.0, "0 %"),
+            (0.934, "93 %"),
+            (0.0611, "6.1 %"),
+            (0.00996, "1.0 %"),
+            (0.00012, "0.012 %"),
+            (1.0, "100 %"),
+        ] {
             assert_eq!(percent(share), spaced(text));
         }
         assert_eq!(percent(f64::NAN), spaced("– %"));
