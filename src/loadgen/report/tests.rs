@@ -456,7 +456,9 @@ fn the_main_series_is_what_the_workload_is_about() {
             series.iter().map(|(name, count)| ((*name).to_owned(), latency(1, 2, *count))).collect();
         main_series(&outcome).map(str::to_owned)
     };
-    let cases: [(&str, &[(&str, u64)], Option<&str>); 7] = [
+    /// A workload, its series with their counts, the main one.
+    type Case = (&'static str, &'static [(&'static str, u64)], Option<&'static str>);
+    let cases: [Case; 7] = [
         ("read", &[("append", 9), ("read", 1)], Some("read")),
         ("append-batch", &[("append", 1), ("read", 9)], Some("append")),
         ("mixed", &[("append", 1), ("deliver", 9), ("read", 5)], Some("append")),

@@ -98,7 +98,9 @@ mod tests {
 
     #[test]
     fn slices_have_the_length_of_their_seconds() {
-        let cases: [(&[(u64, u64)], &[(u64, u64, u64)]); 7] = [
+        /// Ends and counts of seconds; starts, ends and counts of slices.
+        type Case = (&'static [(u64, u64)], &'static [(u64, u64, u64)]);
+        let cases: [Case; 7] = [
             (&[], &[]),
             (&[(1000, 5)], &[(0, 1000, 5)]),
             (&[(120, 5)], &[(0, 120, 5)]),
