@@ -88,7 +88,7 @@ pub(super) fn latency_axis(least_us: u64, greatest_us: u64) -> LatencyAxis {
         steps().filter(|step| (domain_us.0..=domain_us.1).contains(&(*step as f64))).collect();
     if ticks_us.len() < 2 {
         // So near to each other that only the values around them say where they are.
-        let low = steps().filter(|step| *step <= least_us).last().unwrap_or(1);
+        let low = steps().rfind(|step| *step <= least_us).unwrap_or(1);
         let high = steps().find(|step| *step >= greatest_us && *step > low).unwrap_or(u64::MAX);
         let between = steps().filter(|step| (low..=high).contains(step)).collect();
         return LatencyAxis { domain_us: (low as f64, high as f64), ticks_us: between };
