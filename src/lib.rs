@@ -26,6 +26,7 @@ pub mod cli;
 pub mod config;
 pub mod http;
 pub mod limits;
+pub mod loadgen;
 pub mod node;
 pub mod protocol;
 pub mod shard;

@@ -20,7 +20,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("shard", &["limits", "signal", "config", "protocol", "storage"]),
     ("api", &["limits", "signal", "config", "protocol", "storage", "shard", "http"]),
     ("node", &["limits", "signal", "config", "protocol", "storage", "shard", "http", "api"]),
-    ("cli", &["limits", "signal", "config", "protocol", "storage", "shard", "http", "api", "node"]),
+    ("loadgen", &["limits", "protocol"]),
+    (
+        "cli",
+        &["limits", "signal", "config", "protocol", "storage", "shard", "http", "api", "node", "loadgen"],
+    ),
     ("main", &["cli"]),
     ("lib", &[]),
 ];

@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+pub mod bench;
+pub mod bench_report;
 pub mod inspect;
 mod offline;
 pub mod serve;
@@ -21,6 +23,8 @@ struct Cli {
 enum Command {
     /// Run the server
     Serve(serve::Options),
+    /// Put load on a server and measure it
+    Bench(bench::Options),
     /// Show what is on disk, offline: segments, commits, entries, footers, streams
     Inspect(inspect::Options),
     /// Check everything on disk, offline, and name what is damaged
@@ -31,6 +35,7 @@ enum Command {
 pub fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(options) => serve::main(options),
+        Command::Bench(options) => bench::main(options),
         Command::Inspect(options) => inspect::main(&options),
         Command::Verify(options) => verify::main(&options),
     }

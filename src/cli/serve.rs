@@ -117,7 +117,7 @@ enum SyncMode {
 
 /// A list of cores.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct CpuList(Vec<usize>);
+pub(super) struct CpuList(pub(super) Vec<usize>);
 
 /// Runs the server.
 pub fn main(options: Options) -> ExitCode {
@@ -191,7 +191,7 @@ fn read_page_bytes(text: &str) -> Result<u64, String> {
 }
 
 /// A number of bytes, perhaps with a suffix, within bounds.
-fn bytes_in(text: &str, least: u64, most: u64) -> Result<u64, String> {
+pub(super) fn bytes_in(text: &str, least: u64, most: u64) -> Result<u64, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let unit: u64 = match &text[digits..] {
         "" => 1,
@@ -209,7 +209,7 @@ fn bytes_in(text: &str, least: u64, most: u64) -> Result<u64, String> {
 }
 
 /// Cores and ranges of cores, separated by commas.
-fn cpu_list(text: &str) -> Result<CpuList, String> {
+pub(super) fn cpu_list(text: &str) -> Result<CpuList, String> {
     let mut cores = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -1,0 +1,298 @@
+//! What a run is: every option, checked against the others. A plan that [`Plan::check`] passes can be run.
+
+use serde::Serialize;
+
+use super::measure::Series;
+use super::record::{CONNECTIONS_MAX, Layout};
+use super::request::Framing;
+use super::target::{STREAMS_MAX, Style, Target};
+use crate::limits;
+
+/// Threads of a run.
+const THREADS_MAX: usize = 256;
+/// Requests in flight on one connection.
+const DEPTH_MAX: usize = 512;
+/// Bytes of a request's body.
+const BODY_BYTES_MAX: usize = 256 << 20;
+/// Longest part of a run.
+const PART_MS_MAX: u64 = 7 * 24 * 3600 * 1000;
+
+/// What is done to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Single appends.
+    Append,
+    /// Append batches.
+    AppendBatch,
+    /// Appends of JSON arrays.
+    JsonArray,
+    /// Single appends, several in flight on each connection.
+    Pipeline,
+    /// Single appends to a responder that does nothing: the cost of the generator.
+    Null,
+}
+
+impl Kind {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Append => "append",
+            Kind::AppendBatch => "append-batch",
+            Kind::JsonArray => "json-array",
+            Kind::Pipeline => "pipeline",
+            Kind::Null => "null",
+        }
+    }
+}
+
+/// What streams hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Content {
+    /// `application/octet-stream`.
+    Binary,
+    /// `text/plain`.
+    Text,
+    /// `application/json`.
+    Json,
+}
+
+impl Content {
+    /// The value of `Content-Type`.
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Content::Binary => "application/octet-stream",
+            Content::Text => "text/plain",
+            Content::Json => "application/json",
+        }
+    }
+}
+
+/// The shape of the load: what an outcome lists as its options.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Load {
+    /// Streams.
+    pub streams: usize,
+    /// Connections.
+    pub connections: usize,
+    /// Bytes of each record.
+    pub payload_bytes: usize,
+    /// What streams hold.
+    pub content: Content,
+    /// Records of a request.
+    pub frames: usize,
+    /// Requests in flight on each connection.
+    pub depth: usize,
+    /// Requests a second, all connections together; none: a closed loop.
+    pub rate_per_s: Option<f64>,
+    /// Measured time.
+    pub duration_ms: u64,
+    /// Time before it.
+    pub warm_up_ms: u64,
+    /// Threads of the generator.
+    pub threads: usize,
+    /// Cores that they are pinned to, in turn; empty: not pinned.
+    pub cpus: Vec<usize>,
+    /// Every connection keeps to one stream.
+    pub stay: bool,
+    /// Every connection keeps to one shard, at the shard's own port.
+    pub shard_aware: bool,
+}
+
+/// A run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What is done.
+    pub kind: Kind,
+    /// The server; for [`Kind::Null`] a place that is filled in when the responder runs.
+    pub target: Target,
+    /// How much of it.
+    pub load: Load,
+    /// Seed of names and payloads.
+    pub seed: u64,
+    /// What the run is called.
+    pub label: String,
+    /// The command line.
+    pub command: String,
+    /// The server's process, to measure it.
+    pub server_pid: Option<u32>,
+    /// Everything is read back and compared.
+    pub verify: bool,
+}
+
+impl Plan {
+    /// Whether it can be run. The error names the option that is wrong, and what would be right.
+    pub fn check(&self) -> Result<(), String> {
+        let load = &self.load;
+        within("--streams", load.streams, 1, STREAMS_MAX)?;
+        within("--connections", load.connections, 1, CONNECTIONS_MAX)?;
+        within("--threads", load.threads, 1, THREADS_MAX)?;
+        within("--depth", load.depth, 1, DEPTH_MAX)?;
+        within("--duration", load.duration_ms as usize, 1, PART_MS_MAX as usize)?;
+        within("--warm-up", load.warm_up_ms as usize, 0, PART_MS_MAX as usize)?;
+        if load.threads > load.connections {
+            return Err(format!(
+                "--threads {}: more than --connections {}; a thread without a connection has nothing to do",
+                load.threads, load.connections
+            ));
+        }
+        let least = Layout::payload_bytes_min(load.content == Content::Json, self.is_timed());
+        if load.payload_bytes < least {
+            return Err(format!(
+                "--payload {}: a {} record that can be verified has at least {least} bytes",
+                load.payload_bytes,
+                if load.content == Content::Json { "JSON" } else { "plain" },
+            ));
+        }
+        self.check_body()?;
+        if let Some(rate) = load.rate_per_s
+            && !(rate > 0.0 && rate <= 1e9)
+        {
+            return Err(format!("--rate {rate}: expected requests per second, above 0"));
+        }
+        self.check_kind()
+    }
+
+    fn check_body(&self) -> Result<(), String> {
+        let load = &self.load;
+        let frames_max = match self.framing() {
+            Framing::Single => 1,
+            Framing::Array => limits::RECORDS_PER_APPEND_MAX,
+            Framing::Batch => limits::BATCH_FRAMES_MAX,
+        };
+        within("--frames", load.frames, 1, frames_max)?;
+        match load.frames.checked_mul(load.payload_bytes) {
+            Some(bytes) if bytes <= BODY_BYTES_MAX => Ok(()),
+            _ => Err(format!(
+                "--frames {} x --payload {}: more than {BODY_BYTES_MAX} bytes in a request",
+                load.frames, load.payload_bytes
+            )),
+        }
+    }
+
+    fn check_kind(&self) -> Result<(), String> {
+        match self.kind {
+            Kind::AppendBatch if self.target.style == Style::Durable => {
+                Err("append-batch: servers of --style durable have no append batches; use json-array"
+                    .to_owned())
+            }
+            Kind::Null if self.load.rate_per_s.is_some() => {
+                Err("--rate: a null run measures what the generator can do at most; leave it out".to_owned())
+            }
+            Kind::Null if self.verify => {
+                Err("--verify: the null responder keeps nothing that could be read back".to_owned())
+            }
+            Kind::Null if self.load.shard_aware => {
+                Err("--shard-aware: the null responder has no shards".to_owned())
+            }
+            Kind::Null if self.server_pid.is_some() => {
+                Err("--server-pid: the null responder is part of the generator".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether records carry the time at which they should have been sent.
+    pub fn is_timed(&self) -> bool {
+        false
+    }
+
+    /// How records are put into a request.
+    pub fn framing(&self) -> Framing {
+        match self.kind {
+            Kind::AppendBatch => Framing::Batch,
+            Kind::JsonArray => Framing::Array,
+            _ => Framing::Single,
+        }
+    }
+
+    /// The latencies that a line about the run is about.
+    pub fn main_series(&self) -> Series {
+        Series::Append
+    }
+
+    /// The records of the run.
+    pub fn layout(&self) -> Layout {
+        let load = &self.load;
+        let is_json = load.content == Content::Json;
+        Layout::new(self.seed, load.payload_bytes, is_json, self.is_timed(), load.frames)
+    }
+
+    /// The core of a thread, if it is pinned.
+    pub fn cpu(&self, thread: usize) -> Option<usize> {
+        let cpus = &self.load.cpus;
+        (!cpus.is_empty()).then(|| cpus[thread % cpus.len()])
+    }
+}
+
+fn within(option: &str, value: usize, least: usize, most: usize) -> Result<(), String> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(format!("{option} {value}: expected {least} to {most}"))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A plan that passes.
+    pub fn example(kind: Kind) -> Plan {
+        Plan {
+            kind,
+            target: Target::parse("127.0.0.1:4437", Style::Thalweg).unwrap(),
+            load: Load {
+                streams: 4,
+                connections: 2,
+                payload_bytes: 64,
+                content: if kind == Kind::JsonArray { Content::Json } else { Content::Binary },
+                frames: 1,
+                depth: 1,
+                rate_per_s: None,
+                duration_ms: 100,
+                warm_up_ms: 0,
+                threads: 1,
+                cpus: vec![],
+                stay: false,
+                shard_aware: false,
+            },
+            seed: 1,
+            label: String::new(),
+            command: String::new(),
+            server_pid: None,
+            verify: false,
+        }
+    }
+
+    #[test]
+    fn every_bad_option_is_named() {
+        type Spoil = fn(&mut Plan);
+        let table: &[(Kind, &str, Spoil)] = &[
+            (Kind::Append, "--streams 0: expected 1 to", |plan| plan.load.streams = 0),
+            (Kind::Append, "--connections 0", |plan| plan.load.connections = 0),
+            (Kind::Append, "--threads 0", |plan| plan.load.threads = 0),
+            (Kind::Append, "--threads 3: more than --connections 2", |plan| plan.load.threads = 3),
+            (Kind::Append, "--payload 15: a plain record", |plan| plan.load.payload_bytes = 15),
+            (Kind::JsonArray, "--payload 34: a JSON record", |plan| plan.load.payload_bytes = 34),
+            (Kind::Append, "--frames 2", |plan| plan.load.frames = 2),
+            (Kind::AppendBatch, "--frames 513", |plan| plan.load.frames = 513),
+            (Kind::AppendBatch, "bytes in a request", |plan| plan.load.payload_bytes = 1 << 30),
+            (Kind::AppendBatch, "use json-array", |plan| plan.target.style = Style::Durable),
+            (Kind::Pipeline, "--depth 0", |plan| plan.load.depth = 0),
+            (Kind::Append, "--rate 0", |plan| plan.load.rate_per_s = Some(0.0)),
+            (Kind::Append, "--rate NaN", |plan| plan.load.rate_per_s = Some(f64::NAN)),
+            (Kind::Append, "--duration 0", |plan| plan.load.duration_ms = 0),
+            (Kind::Null, "--rate: a null run", |plan| plan.load.rate_per_s = Some(1.0)),
+            (Kind::Null, "--verify: the null", |plan| plan.verify = true),
+            (Kind::Null, "--shard-aware: the null", |plan| plan.load.shard_aware = true),
+            (Kind::Null, "--server-pid: the null", |plan| plan.server_pid = Some(1)),
+        ];
+        for (kind, part, spoil) in table {
+            let mut plan = example(*kind);
+            assert_eq!(plan.check(), Ok(()));
+            spoil(&mut plan);
+            let error = plan.check().expect_err(part);
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Whole runs against a fake server that can be told to misbehave once: what it does to a record is found.
+
+mod fake;
+
+use super::outcome::Outcome;
+use super::plan::tests::example;
+use super::plan::{Content, Kind, Plan};
+use super::progress::Progress;
+use super::run;
+use super::target::{Style, Target};
+use fake::{Fake, Fault};
+
+fn plan(fake: &Fake, content: Content) -> Plan {
+    let mut plan = example(Kind::Append);
+    plan.target = Target::parse(&fake.address().to_string(), Style::Durable).unwrap();
+    plan.load.content = content;
+    plan.verify = true;
+    plan
+}
+
+fn outcome(plan: Plan) -> Result<Outcome, String> {
+    plan.check()?;
+    run::run(plan, &mut Progress::new(true))
+}
+
+/// A run against a server with a fault; the outcome, and records that the server was sent.
+fn run_with(fault: Fault, content: Content) -> Outcome {
+    let fake = Fake::start(fault);
+    let outcome = outcome(plan(&fake, content)).unwrap();
+    assert!(fake.has_misbehaved(), "the run was long enough for the fault: {outcome:?}");
+    outcome
+}
+
+#[test]
+fn an_honest_server_passes() {
+    for content in [Content::Binary, Content::Json] {
+        let outcome = run_with(Fault::None, content);
+        let verified = outcome.verified.unwrap();
+        assert!(outcome.totals.operations > 0 && verified.records >= outcome.totals.records, "{verified:?}");
+        assert_eq!((verified.streams, verified.missing, verified.different), (4, 0, 0), "{verified:?}");
+        assert_eq!(outcome.latencies["append"].count, outcome.totals.operations);
+        assert!(outcome.totals.errors.is_empty());
+        assert_eq!(
+            outcome.timeline.iter().map(|second| second.operations).sum::<u64>(),
+            outcome.totals.operations
+        );
+    }
+}
+
+#[test]
+fn what_a_server_does_to_an_acknowledged_record_is_found() {
+    let table = [
+        (Fault::Loses, 1, 0, "is missing"),
+        (Fault::Doubles, 0, 1, "is there twice"),
+        (Fault::Changes, 1, 1, "is not as it was sent"),
+    ];
+    for content in [Content::Binary, Content::Json] {
+        for (fault, missing, different, problem) in table {
+            let verified = run_with(fault, content).verified.unwrap();
+            assert_eq!(
+                (verified.missing, verified.different),
+                (missing, different),
+                "{fault:?}: {verified:?}"
+            );
+            assert!(verified.first_problem.as_ref().unwrap().contains(problem), "{fault:?}: {verified:?}");
+        }
+    }
+}
+
+#[test]
+fn what_was_not_acknowledged_may_be_there_or_not() {
+    for fault in [Fault::Refuses, Fault::RefusesAndKeeps, Fault::Cuts, Fault::CutsAndKeeps] {
+        let outcome = run_with(fault, Content::Binary);
+        let verified = outcome.verified.unwrap();
+        assert_eq!((verified.missing, verified.different), (0, 0), "{fault:?}: {verified:?}");
+        let name = match fault {
+            Fault::Refuses | Fault::RefusesAndKeeps => "503 SHARD_LATCHED",
+            _ => "connection closed",
+        };
+        assert_eq!(outcome.totals.errors, [(name.to_owned(), 1)].into(), "{fault:?}");
+    }
+}
+
+#[test]
+fn a_pipeline_survives_a_cut() {
+    for fault in [Fault::Cuts, Fault::CutsAndKeeps] {
+        let fake = Fake::start(fault);
+        let mut plan = plan(&fake, Content::Binary);
+        (plan.kind, plan.load.depth) = (Kind::Pipeline, 8);
+        let outcome = outcome(plan).unwrap();
+        let verified = outcome.verified.unwrap();
+        assert_eq!((verified.missing, verified.different), (0, 0), "{fault:?}: {verified:?}");
+        assert!(fake.has_misbehaved() && outcome.totals.errors.len() == 1, "{:?}", outcome.totals.errors);
+    }
+}
+
+/// The server sleeps for 50 ms once. An open loop charges that to every request that was due meanwhile; a closed one would
+/// see it once for each connection.
+#[test]
+fn a_stall_is_charged_to_all_requests_that_were_due() {
+    let fake = Fake::start(Fault::Sleeps);
+    let mut plan = plan(&fake, Content::Binary);
+    (plan.load.connections, plan.load.rate_per_s, plan.load.duration_ms) = (1, Some(1000.0), 300);
+    let outcome = outcome(plan).unwrap();
+    assert!(fake.has_misbehaved());
+    let unsent = outcome.extra["requests_due_but_never_sent"].as_u64().unwrap();
+    assert!(outcome.totals.operations + unsent >= 290, "{} and {unsent}", outcome.totals.operations);
+    // At least 50 requests were due while it slept; half of them waited 25 ms or more.
+    let curve = &outcome.latencies["append"].curve;
+    let below =
+        curve.iter().filter(|(_, us)| *us < 25_000).map(|(percentile, _)| *percentile).fold(0.0, f64::max);
+    let slow = (100.0 - below) / 100.0 * outcome.totals.operations as f64;
+    assert!(slow >= 15.0, "only {slow} requests were charged for the stall: {curve:?}");
+}
+
+#[test]
+fn servers_that_are_none_are_named() {
+    let table = [
+        (Fault::Garbage, "not HTTP/1.1"),
+        (Fault::NoOffsets, "without Stream-Next-Offset: it is no Durable Streams server"),
+        (Fault::Nothing, "answered 404 to PUT /v1/stream/bench-"),
+        (Fault::Hangs, "connection closed"),
+    ];
+    for (fault, part) in table {
+        let fake = Fake::start(fault);
+        let error = outcome(plan(&fake, Content::Binary)).unwrap_err();
+        assert!(error.contains(part), "{fault:?}: {error}");
+    }
+    let gone = Fake::start(Fault::None).address();
+    let mut plan = example(Kind::Append);
+    plan.target = Target::parse(&gone.to_string(), Style::Durable).unwrap();
+    let error = outcome(plan).unwrap_err();
+    assert!(error.contains(&format!("no server at {gone}: connection refused")), "{error}");
+}
+
+#[test]
+fn a_server_without_shards_cannot_be_used_shard_aware() {
+    let fake = Fake::start(Fault::None);
+    let mut plan = plan(&fake, Content::Binary);
+    plan.load.shard_aware = true;
+    assert!(outcome(plan).unwrap_err().contains("--shard-aware: the server does not tell its shards"));
+}
+
+#[test]
+fn a_null_run_has_a_cost() {
+    let mut plan = example(Kind::Null);
+    plan.load.duration_ms = 50;
+    let outcome = outcome(plan).unwrap();
+    assert!(outcome.totals.operations > 0 && outcome.totals.errors.is_empty(), "{:?}", outcome.totals);
+    assert!(outcome.generator.cpu_us_per_operation > 0.0, "{:?}", outcome.generator);
+}
