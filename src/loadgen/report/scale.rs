@@ -3,12 +3,17 @@
 //! Contract: pure; every position is finite for finite input, also where a domain has no extent. Ticks grow, are
 //! few, and are round numbers.
 
+use super::svg::FONT_PX;
+use super::text::{grouped, width_px};
+
 /// Ticks of an axis that is divided by a nice step: roughly so many at most.
 const TICKS_MAX: usize = 6;
 /// Ticks of a logarithmic axis up to which 2 and 5 are named beside 1.
 const TICKS_WITH_TWO_AND_FIVE_MAX: usize = 8;
 /// What an axis leaves free beyond what it shows, as a share of it.
 const MARGIN: f64 = 0.06;
+/// Least distance of labels on a horizontal axis.
+const LABEL_GAP_PX: f64 = 5.0;
 /// More nines than that no run is long enough for.
 const NINES_MAX: f64 = 9.0;
 
@@ -113,7 +118,8 @@ pub(super) fn nines(percentile: f64, count: u64) -> f64 {
     if share < 1.0 { (-(1.0 - share).log10()).clamp(0.0, NINES_MAX) } else { end }
 }
 
-/// Percentiles to name up to so many nines: where, and how. Not more than there is room for at `room_px` a nine.
+/// Percentiles to name up to so many nines: where, and how. Not more than there is room for at `room_px` a nine: of
+/// two that would touch, the lower is the one to keep.
 pub(super) fn percentile_ticks(greatest_nines: f64, room_px: f64) -> Vec<(f64, String)> {
     let label = |nines: usize| match nines {
         0 => "0".to_owned(),
@@ -122,15 +128,16 @@ pub(super) fn percentile_ticks(greatest_nines: f64, room_px: f64) -> Vec<(f64, S
         _ => format!("99.{}", "9".repeat(nines - 2)),
     };
     let last = greatest_nines.clamp(0.0, NINES_MAX).floor() as usize;
-    let widest_px = super::text::width_px(&label(last), super::svg::FONT_PX) + 8.0;
-    let every = if room_px > 0.0 { (widest_px / room_px).ceil().max(1.0) as usize } else { 1 };
+    let mut wanted: Vec<(f64, String)> = (0..=last).map(|nines| (nines as f64, label(nines))).collect();
+    wanted.insert(1, (nines(50.0, 2), "50".to_owned()));
     let mut ticks: Vec<(f64, String)> = Vec::new();
-    for nines in (0..=last).filter(|nines| nines.is_multiple_of(every)) {
-        ticks.push((nines as f64, label(nines)));
-    }
-    let median = (super::scale::nines(50.0, 2), "50".to_owned());
-    if room_px * (1.0 - median.0) > 24.0 && room_px * median.0 > 18.0 {
-        ticks.insert(1, median);
+    let mut free_px = f64::NEG_INFINITY;
+    for (at, label) in wanted {
+        let half_px = width_px(&label, FONT_PX) / 2.0;
+        if at * room_px - half_px >= free_px {
+            free_px = at * room_px + half_px + LABEL_GAP_PX;
+            ticks.push((at, label));
+        }
     }
     ticks
 }
@@ -163,7 +170,7 @@ pub(super) fn time_axis(end_ms: u64) -> TimeAxis {
 
 /// A tick's value with so many decimals and thousands separators.
 pub(super) fn tick_label(value: f64, decimals: usize) -> String {
-    if decimals == 0 { super::text::grouped(value.round() as u64) } else { format!("{value:.decimals$}") }
+    if decimals == 0 { grouped(value.round() as u64) } else { format!("{value:.decimals$}") }
 }
 
 /// Moves positions apart, so that neighbours are at least `gap_px` from each other, all within the limits and each
@@ -293,8 +300,8 @@ mod tests {
         assert_eq!(labels(4.2, 100.0), ["0", "50", "90", "99", "99.9", "99.99"]);
         assert_eq!(labels(0.4, 100.0), ["0", "50"]);
         assert_eq!(labels(0.0, 100.0), ["0", "50"]);
-        assert_eq!(labels(7.0, 55.0), ["0", "99", "99.99", "99.9999"], "every other one where it is narrow");
-        assert_eq!(labels(2.0, 40.0), ["0", "90", "99"], "the median is the first to go");
+        assert_eq!(labels(7.0, 55.0), ["0", "50", "90", "99", "99.9", "99.99", "99.999", "99.9999"]);
+        assert_eq!(labels(2.0, 40.0), ["0", "90", "99"], "no room for the median");
     }
 
     #[test]
