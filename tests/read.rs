@@ -369,3 +369,44 @@ fn reads_from_disk_are_those_from_memory() {
         }
     }
 }
+
+/// A page of several MB is sent in slices out of memory; a reader that stops in the middle while its bytes leave the memory
+/// gets the rest from disk.
+#[test]
+fn a_large_page_goes_on_from_disk_when_its_bytes_leave_the_memory() {
+    const MIB: usize = 1 << 20;
+    let flags = ["--shards", "1", "--cache-bytes", "67108864", "--read-page-bytes", "33554432"];
+    let server = Server::start(&flags);
+    let record = |seed: usize| -> String { format!("\"{}\"", "abcdefghij"[seed % 10..].repeat(MIB / 10)) };
+    let bytes = server.create("slices", OCTETS);
+    let json = server.create("slices-json", JSON);
+    for seed in 0..24 {
+        bytes.append(record(seed));
+        json.append(record(seed));
+    }
+    let records: Vec<String> = (0..24).map(record).collect();
+    let expected = [(&bytes, records.concat()), (&json, format!("[{}]", records.join(",")))];
+    let connections: Vec<_> = expected
+        .iter()
+        .map(|(stream, _)| {
+            let mut connection = server.connect();
+            connection.start(&stream.request("GET"));
+            // The answer has begun: the first slices are in the socket, the rest waits for the reader.
+            while !connection.has_news() {
+                std::thread::yield_now();
+            }
+            connection
+        })
+        .collect();
+    let other = server.create("evicts", OCTETS);
+    for seed in 0..72 {
+        other.append(record(seed));
+    }
+    for (mut connection, (_, expected)) in connections.into_iter().zip(&expected) {
+        let response = connection.read_response("GET").expect(200);
+        assert!(response.body == expected.as_bytes(), "{} bytes arrived", response.body.len());
+    }
+    for (stream, expected) in &expected {
+        assert!(stream.get("").expect(200).body == expected.as_bytes(), "and again, from disk");
+    }
+}

@@ -17,6 +17,7 @@ pub mod large;
 pub mod listing;
 pub mod long_poll;
 pub mod metadata;
+pub mod page_slices;
 pub mod publish;
 pub mod range;
 pub mod read;
