@@ -13,7 +13,8 @@
 //! ```
 //!
 //! Layers point down only: `cli -> node -> api -> {http, shard -> storage}`; all of them use [`protocol`], which is
-//! pure, and [`limits`] and [`signal`], which import nothing of ours. `tests/tidy.rs` holds the rule.
+//! pure, and [`limits`] and [`signal`], which import nothing of ours. [`loadgen`] stands beside the server and uses
+//! of it [`protocol`] and [`limits`] only. `tests/tidy.rs` holds the rule.
 //!
 //! Invariants:
 //! - An acknowledgement is sent only when the commit that holds its effect is durable.

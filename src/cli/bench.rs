@@ -29,7 +29,7 @@ pub struct Options {
 #[derive(Subcommand, Debug)]
 enum Task {
     #[command(flatten)]
-    Run(Workload),
+    Run(Box<Workload>),
     /// Put outcomes of runs on one page, to read or to compare
     Report(bench_report::Options),
 }
@@ -291,6 +291,13 @@ pub fn main(options: Options) -> ExitCode {
 }
 
 fn execute(plan: Plan, common: &Common) -> Result<ExitCode, String> {
+    // Not to find out after a long run.
+    for path in [&common.json, &common.report].into_iter().flatten() {
+        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+        if directory.is_some_and(|directory| !directory.is_dir()) || path.is_dir() {
+            return Err(format!("cannot write {}: there is no such directory, or it is one", path.display()));
+        }
+    }
     let outcome = run::run(plan, &mut Progress::new(common.quiet))?;
     print!("{}", summary::table(&outcome));
     if let Some(path) = &common.json {

@@ -38,6 +38,9 @@ pub fn run(mut plan: Plan, progress: &mut Progress) -> Result<Outcome, String> {
             connections + OTHER_FILES
         ));
     }
+    if let Some(pid) = plan.server_pid {
+        usage::process_cpu_us(pid).map_err(|error| format!("--server-pid: {error}"))?;
+    }
     if !plan.load.cpus.is_empty() {
         usage::pin(&plan.load.cpus)?;
     }
@@ -122,7 +125,7 @@ fn load(
         // A thread that is gone is found when it is joined.
         let _ = begin.send(window);
     }
-    let (gathered, server) = gather(plan, clock, window, &reports, progress)?;
+    let (gathered, server) = gather(plan, clock, window, &reports, progress);
     let finished: Result<Vec<Finished>, String> =
         threads.into_iter().map(|(_, handle)| join(handle)).collect();
     Ok((gathered, server, finished?))
@@ -139,15 +142,15 @@ fn gather(
     window: Window,
     reports: &Receiver<Report>,
     progress: &mut Progress,
-) -> Result<(Gathered, Option<ServerUse>), String> {
+) -> (Gathered, Option<ServerUse>) {
     let mut gatherer = Gatherer::new(plan.load.threads, window);
-    // When, and what the server had used then: unknown as long as the time has not come.
+    // When, and what the server had used then: unknown as long as the time has not come, and if it is gone by then.
     let mut marks = [(window.start_ns, None::<Option<u64>>), (window.end_ns, None)];
     loop {
         let now_ns = clock.now_ns();
         for (at_ns, cpu) in &mut marks {
             if cpu.is_none() && now_ns >= *at_ns {
-                *cpu = Some(plan.server_pid.map(usage::process_cpu_us).transpose()?);
+                *cpu = Some(plan.server_pid.and_then(|pid| usage::process_cpu_us(pid).ok()));
             }
         }
         let next_mark_ns = marks.iter().find(|(_, cpu)| cpu.is_none()).map_or(u64::MAX, |(at_ns, _)| *at_ns);
@@ -172,7 +175,7 @@ fn gather(
         }
         _ => None,
     };
-    Ok((gathered, server))
+    (gathered, server)
 }
 
 /// What only this workload has to tell.

@@ -94,6 +94,65 @@ fn a_pipeline_survives_a_cut() {
     }
 }
 
+#[test]
+fn live_readers_miss_what_they_are_not_shown() {
+    for (fault, missing) in [(Fault::None, 0), (Fault::Hides, 1)] {
+        for content in [Content::Binary, Content::Json] {
+            let fake = Fake::start(fault);
+            let mut plan = plan(&fake, content);
+            plan.kind = Kind::LongPoll;
+            plan.load.rate_per_s = Some(300.0);
+            (plan.load.writers, plan.load.readers, plan.load.streams) = (Some(2), Some(2), 2);
+            let outcome = outcome(plan).unwrap();
+            let verified = outcome.verified.unwrap();
+            assert!(fake.has_misbehaved() && outcome.latencies["deliver"].count > 0);
+            assert_eq!((verified.missing, verified.different), (missing, 0), "{fault:?}: {verified:?}");
+            if missing > 0 {
+                assert!(verified.first_problem.as_ref().unwrap().contains("did not come"), "{verified:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn catch_up_reads_are_counted() {
+    for (fault, is_whole) in [(Fault::None, true), (Fault::Loses, false), (Fault::Doubles, false)] {
+        let fake = Fake::start(fault);
+        let mut plan = plan(&fake, Content::Binary);
+        plan.kind = Kind::Read;
+        (plan.load.stream_bytes, plan.load.frames) = (Some(2_000), 2);
+        let outcome = outcome(plan).unwrap();
+        assert!(fake.has_misbehaved());
+        assert_eq!(outcome.totals.errors.is_empty(), is_whole, "{fault:?}: {:?}", outcome.totals);
+        assert!(outcome.totals.errors.keys().all(|name| name.starts_with("catch-up: not as many records")));
+        let verified = outcome.verified.unwrap();
+        assert_eq!(verified.missing == 0 && verified.different == 0, is_whole, "{fault:?}: {verified:?}");
+    }
+}
+
+#[test]
+fn streams_that_do_not_close_or_go_are_found() {
+    let table = [
+        (Fault::None, None),
+        (Fault::LeavesOpen, Some("it is not closed, although that was acknowledged")),
+        (Fault::KeepsDeleted, Some("it was deleted, and answers 200")),
+        (Fault::Loses, Some("its record is missing")),
+        (Fault::Changes, Some("its record is not as it was sent")),
+        (Fault::Doubles, Some("its record is not as it was sent")),
+    ];
+    for (fault, problem) in table {
+        let fake = Fake::start(fault);
+        let mut plan = plan(&fake, Content::Binary);
+        plan.kind = Kind::Churn;
+        let outcome = outcome(plan).unwrap();
+        assert!(fake.has_misbehaved());
+        let verified = outcome.verified.unwrap();
+        assert_eq!(verified.missing + verified.different > 0, problem.is_some(), "{fault:?}: {verified:?}");
+        let found = verified.first_problem.unwrap_or_default();
+        assert!(found.contains(problem.unwrap_or_default()), "{fault:?}: {found}");
+    }
+}
+
 /// The server sleeps for 50 ms once. An open loop charges that to every request that was due meanwhile; a closed one would
 /// see it once for each connection.
 #[test]

@@ -36,6 +36,12 @@ pub enum Fault {
     CutsAndKeeps,
     /// Sleeps before it answers.
     Sleeps,
+    /// Leaves a record out of what long-polls deliver, but not of other reads.
+    Hides,
+    /// Acknowledges that a stream is closed and leaves it open.
+    LeavesOpen,
+    /// Acknowledges that a stream is deleted and keeps it.
+    KeepsDeleted,
     /// Speaks something else.
     Garbage,
     /// Answers everything with an empty 200.
@@ -50,6 +56,9 @@ pub enum Fault {
 struct Stream {
     is_json: bool,
     records: Vec<Vec<u8>>,
+    is_closed: bool,
+    /// The record that long-polls are not shown.
+    hidden: Option<usize>,
 }
 
 struct Shared {
@@ -112,6 +121,7 @@ struct Request {
     path: String,
     query: String,
     is_json: bool,
+    closes: bool,
     body: Vec<u8>,
 }
 
@@ -132,6 +142,7 @@ fn read_request(socket: &mut TcpStream, unread: &mut Vec<u8>) -> Option<Request>
                     path: path.to_owned(),
                     query: query.to_owned(),
                     is_json: value("content-type").as_deref() == Some("application/json"),
+                    closes: value("stream-closed").is_some(),
                     body: unread[head_bytes..head_bytes + body_bytes].to_vec(),
                 };
                 unread.drain(..head_bytes + body_bytes);
@@ -171,11 +182,25 @@ fn answer(shared: &Shared, request: &Request) -> Option<Vec<u8>> {
         Fault::Hangs => return None,
         _ => {}
     }
+    if request.query.contains("live=long-poll") {
+        return long_poll(shared, request);
+    }
     let mut streams = shared.streams.lock().unwrap();
     match request.method.as_str() {
         "PUT" => {
-            streams.insert(request.path.clone(), Stream { is_json: request.is_json, records: vec![] });
+            streams.insert(request.path.clone(), Stream { is_json: request.is_json, ..Stream::default() });
             response("201 Created", "Stream-Next-Offset: 0\r\n", b"")
+        }
+        "POST" if request.closes => {
+            let stream = streams.get_mut(&request.path).expect("a stream");
+            stream.is_closed = shared.fault != Fault::LeavesOpen;
+            response("204 No Content", "Stream-Closed: true\r\n", b"")
+        }
+        "DELETE" => {
+            if shared.fault != Fault::KeepsDeleted {
+                streams.remove(&request.path);
+            }
+            response("204 No Content", "", b"")
         }
         "POST" => {
             let count = shared.appends.fetch_add(1, Ordering::Relaxed) + 1;
@@ -185,7 +210,10 @@ fn answer(shared: &Shared, request: &Request) -> Option<Vec<u8>> {
             }
             append(streams.get_mut(&request.path).expect("a stream"), &request.body, fault)
         }
-        "GET" => read(&streams[&request.path], &request.query),
+        "GET" => match streams.get(&request.path) {
+            Some(stream) => page(stream, &request.query, None),
+            None => response("404 Not Found", "", b"not here"),
+        },
         method => panic!("method {method}"),
     }
 }
@@ -195,6 +223,9 @@ fn append(stream: &mut Stream, body: &[u8], fault: Fault) -> Option<Vec<u8>> {
     if fault == Fault::Changes {
         let last_of_fill = record.len() - 4;
         record[last_of_fill] ^= 1;
+    }
+    if fault == Fault::Hides {
+        stream.hidden = Some(stream.records.len());
     }
     let copies = match fault {
         Fault::Loses | Fault::Refuses | Fault::Cuts => 0,
@@ -212,17 +243,38 @@ fn append(stream: &mut Stream, body: &[u8], fault: Fault) -> Option<Vec<u8>> {
     }
 }
 
-/// A page. Offsets are record numbers here.
-fn read(stream: &Stream, query: &str) -> Option<Vec<u8>> {
-    let offset = query.strip_prefix("offset=").expect("an offset");
-    let from = if offset == "-1" { 0 } else { offset.parse().expect("an offset that was given out") };
+/// Waits for records, but not for long.
+fn long_poll(shared: &Shared, request: &Request) -> Option<Vec<u8>> {
+    for _ in 0..20 {
+        let streams = shared.streams.lock().unwrap();
+        let stream = &streams[&request.path];
+        if offset_in(&request.query) < stream.records.len() {
+            return page(stream, &request.query, stream.hidden);
+        }
+        drop(streams);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let headers = format!("Stream-Next-Offset: {}\r\nStream-Up-To-Date: true\r\n", offset_in(&request.query));
+    response("204 No Content", &headers, b"")
+}
+
+/// Offsets are record numbers here.
+fn offset_in(query: &str) -> usize {
+    let offset = query.strip_prefix("offset=").expect("an offset").split('&').next().unwrap();
+    if offset == "-1" { 0 } else { offset.parse().expect("an offset that was given out") }
+}
+
+/// A page of records, without the hidden one.
+fn page(stream: &Stream, query: &str, hidden: Option<usize>) -> Option<Vec<u8>> {
+    let from = offset_in(query);
     let to = (from + PAGE_RECORDS).min(stream.records.len());
-    let page = &stream.records[from..to];
-    let body = if stream.is_json {
-        [b"[", page.join(&b','.to_owned()).as_slice(), b"]"].concat()
-    } else {
-        page.concat()
-    };
+    let shown: Vec<&[u8]> = (from..to)
+        .filter(|record| Some(*record) != hidden)
+        .map(|record| stream.records[record].as_slice())
+        .collect();
+    let body =
+        if stream.is_json { [b"[", shown.join(&b',').as_slice(), b"]"].concat() } else { shown.concat() };
     let up_to_date = if to == stream.records.len() { "Stream-Up-To-Date: true\r\n" } else { "" };
-    response("200 OK", &format!("Stream-Next-Offset: {to}\r\n{up_to_date}"), &body)
+    let closed = if stream.is_closed { "Stream-Closed: true\r\n" } else { "" };
+    response("200 OK", &format!("Stream-Next-Offset: {to}\r\n{up_to_date}{closed}"), &body)
 }
