@@ -87,6 +87,27 @@ struct Progress {
     frame_lengths: Vec<u32>,
 }
 
+/// Memory of a batch, kept for the next one.
+#[derive(Default)]
+pub struct BatchMemory {
+    run: Run,
+    acks: Vec<u8>,
+    scratch: Vec<u8>,
+    frame_lengths: Vec<u32>,
+}
+
+impl BatchMemory {
+    /// Bytes that it holds.
+    pub fn held_bytes(&self) -> usize {
+        self.acks.capacity()
+            + self.scratch.capacity()
+            + size_of::<u32>() * (self.frame_lengths.capacity() + self.run.lengths.capacity())
+            + self.run.rewritten.capacity()
+            + size_of::<Bytes>() * self.run.pieces.capacity()
+            + size_of::<(u32, u32)>() * self.run.frames.capacity()
+    }
+}
+
 impl Api {
     /// Serves an append batch.
     pub fn append_batch(&self, request: &Request<'_>, named: Named<'_>, out: &mut Vec<u8>) -> Step {
@@ -171,13 +192,16 @@ impl Api {
 
     /// Serves a batch that fits in one commit, for which there is room.
     fn batch_at_once(&self, request: &Request<'_>, id: StreamId, out: &mut Vec<u8>) -> Step {
-        let mut progress = Progress::new(id);
+        let memory = std::mem::take(&mut self.scratch.borrow_mut().batch);
+        let mut progress = Progress::new(id, memory);
         while progress.gather(self, request.body) {
             progress.stage(self, request.body);
         }
         assert_eq!(progress.next, request.body.len(), "a batch that fits is staged whole");
         let last_ticket = progress.last_ticket;
-        self.acknowledge(request.manner, out, &progress.acks.finish());
+        let memory = progress.finish();
+        self.acknowledge(request.manner, out, &memory.acks);
+        self.scratch.borrow_mut().batch = memory;
         let table = self.shard.table.borrow();
         Step::After(table.get(id).map_or(last_ticket, |stream| stream.last_ticket))
     }
@@ -186,7 +210,7 @@ impl Api {
     fn batch_in_steps(&self, request: &Request<'_>, id: StreamId) -> Step {
         let (api, manner, body) = (self.clone(), request.manner, request.body.to_vec());
         OneShot::step(async move {
-            let mut progress = Progress::new(id);
+            let mut progress = Progress::new(id, BatchMemory::default());
             while progress.next < body.len() || !progress.run.frames.is_empty() {
                 if !progress.gather(&api, &body) {
                     break;
@@ -198,7 +222,7 @@ impl Api {
             }
             let mut out = Vec::new();
             match api.shard.log.wait_durable(progress.last_ticket).await {
-                Ok(()) => api.acknowledge(manner, &mut out, &progress.acks.finish()),
+                Ok(()) => api.acknowledge(manner, &mut out, &progress.finish().acks),
                 Err(refusal) => api.problem(&mut out, manner, &api.refusal(refusal)),
             }
             (out, Fill::End)
@@ -213,16 +237,15 @@ impl Api {
 }
 
 impl Progress {
-    fn new(id: StreamId) -> Self {
-        Self {
-            id,
-            next: 0,
-            run: Run::default(),
-            acks: AckWriter::new(Vec::new()),
-            last_ticket: 0,
-            scratch: Vec::new(),
-            frame_lengths: Vec::new(),
-        }
+    fn new(id: StreamId, memory: BatchMemory) -> Self {
+        let BatchMemory { run, acks, scratch, frame_lengths } = memory;
+        Self { id, next: 0, run, acks: AckWriter::new(acks), last_ticket: 0, scratch, frame_lengths }
+    }
+
+    /// Ends it: the memory holds the acknowledgements.
+    fn finish(self) -> BatchMemory {
+        let Self { run, acks, scratch, frame_lengths, .. } = self;
+        BatchMemory { run, acks: acks.finish(), scratch, frame_lengths }
     }
 
     /// Takes frames into a run until the body ends, or a frame fails, or the run is as large as an entry may be. A frame

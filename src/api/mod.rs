@@ -66,6 +66,7 @@ pub struct Inner {
 struct Scratch {
     json: Vec<u8>,
     lengths: Vec<u32>,
+    batch: batch::BatchMemory,
 }
 
 impl Scratch {
@@ -77,6 +78,9 @@ impl Scratch {
         }
         if self.lengths.capacity() > KEPT_BYTES / size_of::<u32>() {
             self.lengths = Vec::new();
+        }
+        if self.batch.held_bytes() > KEPT_BYTES {
+            self.batch = batch::BatchMemory::default();
         }
     }
 }
