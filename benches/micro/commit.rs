@@ -1,22 +1,25 @@
 //! Commits, from appends to bytes for the disk with their checksums; and back, from bytes or from a footer to the table.
 
 use std::hint::black_box;
+use std::sync::Arc;
 
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 use thalweg::limits::SEGMENT_BYTES_MAX;
 use thalweg::protocol::batch;
 use thalweg::protocol::producer::Producer;
-use thalweg::shard::table::{Stamp, Table, Target};
+use thalweg::shard::lineage::{Ledger, Lineages};
+use thalweg::shard::replay::Replay;
 use thalweg::storage::codec::{DecodeScratch, Entry};
 use thalweg::storage::commit::{CommitBuilder, PayloadWriter};
 use thalweg::storage::event::{Appended, Event, EventContext, Lengths, Payload, Place};
 use thalweg::storage::footer::{FooterBuilder, read_footer};
 use thalweg::storage::format::SegmentHeader;
+use thalweg::storage::log::Recovered;
 use thalweg::storage::scan::parse_commit;
 
 use crate::batch::body;
-use crate::route::table;
+use crate::route::{created, path_of};
 use crate::sized;
 
 /// Seeds the checksums.
@@ -76,6 +79,16 @@ impl Log {
         });
         let Log { buffer, footer, .. } = self;
         builder.push(buffer, footer, &event, |_| unreachable!("no parts"), bytes as usize, fill);
+    }
+
+    /// Adds the creations of all streams to a commit.
+    fn create_streams(&mut self, builder: &mut CommitBuilder) {
+        for lineage in 1..=STREAMS {
+            let key = path_of(lineage).into_bytes();
+            let event = Event::StreamCreated(created(lineage, &key[1..]));
+            let Log { buffer, footer, .. } = self;
+            builder.push(buffer, footer, &event, |_| unreachable!("no parts"), 0, |_| {});
+        }
     }
 
     /// The payloads of the commit that was made last, one behind the other, every checksum verified.
@@ -169,13 +182,14 @@ fn parse_batch(bencher: Bencher<'_, '_>) {
         .bench_local(|| parse_commit(black_box(&log.buffer), NONCE, Some(1)).is_ok());
 }
 
-/// Replaying the footer of a sealed segment into a table of its 64 streams: what a restart does for each append.
+/// Replaying the footer of a sealed segment, of 64 streams: what a restart does for each append.
 #[divan::bench]
 fn replay_appends(bencher: Bencher<'_, '_>) {
     let appends = sized(640_000).next_multiple_of(STREAMS);
     let mut log = Log::new();
     log.ends.fill(0);
     let payload = [7; 256];
+    log.commit(|log, builder| log.create_streams(builder));
     for _ in 0..appends / STREAMS {
         log.commit(|log, builder| {
             for lineage in 1..=STREAMS {
@@ -185,19 +199,21 @@ fn replay_appends(bencher: Bencher<'_, '_>) {
         });
     }
     let (pages, trailer) = log.footer.finish();
-    let replay = |mut table: Table| {
-        let mut visit = |entry: &Entry<'_>, context: EventContext| {
-            let Entry::Event(event) = entry else { unreachable!("no chunks were written") };
-            table.apply(event, Stamp { ticket: context.lsn, time_ms: context.time_ms }, Target::ByLineage);
+    let replay = || {
+        let mut ledger = Ledger::default();
+        ledger.grant(7).expect("a fresh ledger has ids");
+        let mut replay = Replay::new(0, 1, 1, Arc::new(Lineages::new(&[7], &ledger, |_| {})));
+        let mut visit = |entry: &Entry<'_>, context: EventContext| match entry {
+            Entry::Event(event) => replay.visit(event, context),
+            Entry::Chunk { .. } => unreachable!("no chunks were written"),
         };
         let mut scratch = DecodeScratch::default();
         read_footer(&pages, &trailer, 0, &|_| None, &mut scratch, &mut visit).expect("a whole footer");
-        table.recovered();
-        table
+        replay.finish(&Recovered::default()).expect("a whole log").0
     };
-    let replayed = replay(table(STREAMS));
+    let replayed = replay();
     assert_eq!(replayed.records(), appends);
     let ends: Vec<u64> = replayed.iter().map(|(_, stream)| stream.durable.bytes).collect();
     assert_eq!(ends, vec![appends / STREAMS * 256; STREAMS as usize]);
-    bencher.counter(ItemsCount::new(appends)).with_inputs(|| table(STREAMS)).bench_local_values(replay);
+    bencher.counter(ItemsCount::new(appends)).bench_local(replay);
 }

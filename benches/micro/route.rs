@@ -78,7 +78,7 @@ fn apply_append(bencher: Bencher<'_, '_>, streams: u64) {
 }
 
 /// An append of one record of 256 bytes.
-pub fn appended(lineage: u64, start: u64, place: Place) -> Event<'static> {
+fn appended(lineage: u64, start: u64, place: Place) -> Event<'static> {
     Event::Appended(Appended {
         lineage,
         start,
@@ -90,7 +90,8 @@ pub fn appended(lineage: u64, start: u64, place: Place) -> Event<'static> {
     })
 }
 
-fn path_of(number: u64) -> String {
+/// Path of the stream with this number.
+pub fn path_of(number: u64) -> String {
     format!("/agents/user-{number:08}")
 }
 
@@ -101,25 +102,28 @@ fn key_of<'a>(path: &'a [u8], scratch: &'a mut Vec<u8>) -> &'a [u8] {
     }
 }
 
+/// How a stream begins.
+pub fn created(lineage: u64, key: &[u8]) -> StreamCreated<'_> {
+    StreamCreated {
+        lineage,
+        placement: placement(key, SEED),
+        key,
+        content_type: b"application/octet-stream",
+        ttl_seconds: None,
+        expires_at_ms: None,
+        bucket_generation: 1,
+        attributes: b"",
+        closed: false,
+    }
+}
+
 /// A table of idle streams with lineages from 1 on.
-pub fn table(streams: u64) -> Table {
+fn table(streams: u64) -> Table {
     let mut table = Table::default();
     for number in 0..streams {
         let path = path_of(number);
-        let key = &path.as_bytes()[1..];
-        let created = StreamCreated {
-            lineage: number + 1,
-            placement: placement(key, SEED),
-            key,
-            content_type: b"application/octet-stream",
-            ttl_seconds: None,
-            expires_at_ms: None,
-            bucket_generation: 1,
-            attributes: b"",
-            closed: false,
-        };
-        let stamp = Stamp { ticket: 1, time_ms: TIME_MS };
-        table.apply(&Event::StreamCreated(created), stamp, Target::ByLineage);
+        let event = Event::StreamCreated(created(number + 1, &path.as_bytes()[1..]));
+        table.apply(&event, Stamp { ticket: 1, time_ms: TIME_MS }, Target::ByLineage);
     }
     table.recovered();
     table

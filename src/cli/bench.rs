@@ -8,13 +8,15 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::bench_report;
 use super::serve::{CpuList, bytes_in, cpu_list};
 use crate::loadgen::outcome::Outcome;
-use crate::loadgen::plan::{Content, Kind, Load, Plan};
+use crate::loadgen::plan::{Content, Kind, Load, Plan, Signal};
 use crate::loadgen::progress::Progress;
 use crate::loadgen::target::{Style, Target};
 use crate::loadgen::{report, run, summary};
 
 /// Largest `--payload`.
 const PAYLOAD_BYTES_MAX: u64 = 256 << 20;
+/// Largest `--stream-bytes`.
+const STREAM_BYTES_MAX: u64 = 1 << 40;
 
 /// Options of `thalweg bench`.
 #[derive(Args, Debug)]
@@ -42,8 +44,20 @@ enum Workload {
     JsonArray(Framed),
     /// Single appends, several in flight on each connection
     Pipeline(Deep),
+    /// Catch-up reads: streams are filled, then read from the beginning to the end, again and again
+    Read(Read),
+    /// Writers at a fixed rate, and readers that follow by long-polls: latency from the intended send time
+    LongPoll(Live),
+    /// Writers at a fixed rate, and readers that follow by server-sent events: latency from the intended send time
+    Sse(Live),
+    /// Writers, clients that read streams from the beginning, and live readers (server-sent events), together
+    Mixed(Mixed),
+    /// Streams are created, written, closed and deleted, over and over
+    Churn(Common),
+    /// Streams are filled, then the server is stopped and started again: time to the first read that succeeds
+    Restart(Restart),
     /// Single appends to a responder that does nothing: what the load generator itself costs
-    Null(Null),
+    Null(Deep),
 }
 
 #[derive(Args, Debug)]
@@ -61,19 +75,91 @@ struct Deep {
     #[command(flatten)]
     common: Common,
 
-    /// Requests in flight on each connection
-    #[arg(long, value_name = "COUNT", default_value_t = 16)]
-    depth: usize,
+    /// Requests in flight on each connection [default: 16; null: 1]
+    #[arg(long, value_name = "COUNT")]
+    depth: Option<usize>,
+}
+
+/// How streams are filled.
+#[derive(Args, Debug)]
+struct Fill {
+    /// Bytes of records that every stream is filled with
+    #[arg(long, value_name = "BYTES", default_value = "24MiB", value_parser = stream_bytes)]
+    stream_bytes: u64,
+
+    /// Records in each request that fills; requests go over all streams in turn
+    #[arg(long, value_name = "COUNT", default_value_t = 512)]
+    frames: usize,
 }
 
 #[derive(Args, Debug)]
-struct Null {
+struct Read {
     #[command(flatten)]
     common: Common,
 
-    /// Requests in flight on each connection
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
-    depth: usize,
+    #[command(flatten)]
+    fill: Fill,
+
+    /// Read from disk: 64 streams unless --streams says otherwise, filled interleaved, to be more than the server caches
+    #[arg(long)]
+    cold: bool,
+
+    /// Time between filling and reading, for the server to come to rest
+    #[arg(long, value_name = "TIME", value_parser = milliseconds)]
+    pause: Option<u64>,
+}
+
+#[derive(Args, Debug)]
+struct Live {
+    #[command(flatten)]
+    common: Common,
+
+    /// Connections that write; --connections are those that follow
+    #[arg(long, value_name = "COUNT", default_value_t = 4)]
+    writers: usize,
+}
+
+#[derive(Args, Debug)]
+struct Mixed {
+    #[command(flatten)]
+    common: Common,
+
+    /// Connections that follow; --connections are those that write
+    #[arg(long, value_name = "COUNT", default_value_t = 64)]
+    readers: usize,
+
+    /// Connections that read streams from the beginning
+    #[arg(long, value_name = "COUNT", default_value_t = 2)]
+    replayers: usize,
+}
+
+#[derive(Args, Debug)]
+struct Restart {
+    #[command(flatten)]
+    common: Common,
+
+    #[command(flatten)]
+    fill: Fill,
+
+    /// Starts the server in the foreground, on the address of --target
+    #[arg(long, value_name = "COMMAND")]
+    server_command: String,
+
+    /// Restarts
+    #[arg(long, value_name = "COUNT", default_value_t = 5)]
+    rounds: usize,
+
+    /// How the server is stopped
+    #[arg(long, value_name = "SIGNAL", default_value = "term")]
+    signal: SignalName,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum SignalName {
+    /// SIGTERM: it may finish what it does
+    Term,
+    /// SIGKILL: as if it had crashed
+    Kill,
 }
 
 /// What all workloads have.
@@ -87,13 +173,14 @@ struct Common {
     #[arg(long, value_name = "STYLE", default_value = "thalweg")]
     style: StyleName,
 
-    /// Streams, made anew for every run
-    #[arg(long, value_name = "COUNT", default_value_t = 64)]
-    streams: usize,
+    /// Streams, made anew for every run [default: 64; read, sse and long-poll: 1]
+    #[arg(long, value_name = "COUNT")]
+    streams: Option<usize>,
 
-    /// Connections. The i-th begins at the i-th stream and goes round all of them, a request each
-    #[arg(long, value_name = "COUNT", default_value_t = 64)]
-    connections: usize,
+    /// Connections. The i-th begins at the i-th stream; one that appends goes round all of them, a request each
+    /// [default: 64; append-batch and json-array: 8; read: 4; sse: 1000; long-poll: 100; mixed: 16]
+    #[arg(long, value_name = "COUNT")]
+    connections: Option<usize>,
 
     /// Every connection stays with one stream
     #[arg(long)]
@@ -112,7 +199,7 @@ struct Common {
     content: Option<ContentName>,
 
     /// Requests a second, all connections together, at fixed times (an open loop: latency counts from the time at which a
-    /// request was due) [default: a closed loop, as fast as answers come]
+    /// request was due) [default: a closed loop, as fast as answers come; of those that write in sse and long-poll: 50]
     #[arg(long, value_name = "PER_SECOND")]
     rate: Option<f64>,
 
@@ -222,24 +309,111 @@ fn write(path: &Path, outcome: &Outcome) -> Result<(), String> {
         .map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
+/// What a workload has besides what all have.
+struct Own {
+    kind: Kind,
+    /// Defaults.
+    streams: usize,
+    connections: usize,
+    rate_per_s: Option<f64>,
+    frames: usize,
+    depth: usize,
+    stream_bytes: Option<u64>,
+    pause_ms: Option<u64>,
+    writers: Option<usize>,
+    readers: Option<usize>,
+    replayers: Option<usize>,
+    rounds: Option<usize>,
+    signal: Option<Signal>,
+    server_command: Option<String>,
+}
+
+impl Own {
+    fn new(kind: Kind, connections: usize) -> Self {
+        Self {
+            kind,
+            streams: 64,
+            connections,
+            rate_per_s: None,
+            frames: 1,
+            depth: 1,
+            stream_bytes: None,
+            pause_ms: None,
+            writers: None,
+            readers: None,
+            replayers: None,
+            rounds: None,
+            signal: None,
+            server_command: None,
+        }
+    }
+
+    fn filled(self, fill: &Fill) -> Self {
+        Self { stream_bytes: Some(fill.stream_bytes), frames: fill.frames, ..self }
+    }
+}
+
 impl Workload {
+    fn into_own(self) -> (Own, Common) {
+        let framed =
+            |kind, framed: Framed| (Own { frames: framed.frames, ..Own::new(kind, 8) }, framed.common);
+        let deep = |kind, default: usize, deep: Deep| {
+            (Own { depth: deep.depth.unwrap_or(default), ..Own::new(kind, 64) }, deep.common)
+        };
+        let live = |kind, default: usize, live: Live| {
+            let readers = Some(live.common.connections.unwrap_or(default));
+            let own = Own { streams: 1, rate_per_s: Some(50.0), ..Own::new(kind, default) };
+            (Own { writers: Some(live.writers), readers, ..own }, live.common)
+        };
+        match self {
+            Workload::Append(common) => (Own::new(Kind::Append, 64), common),
+            Workload::AppendBatch(options) => framed(Kind::AppendBatch, options),
+            Workload::JsonArray(options) => framed(Kind::JsonArray, options),
+            Workload::Pipeline(options) => deep(Kind::Pipeline, 16, options),
+            Workload::Read(read) => {
+                let streams = if read.cold { 64 } else { 1 };
+                let own = Own { streams, pause_ms: read.pause, ..Own::new(Kind::Read, 4) };
+                (own.filled(&read.fill), read.common)
+            }
+            Workload::LongPoll(options) => live(Kind::LongPoll, 100, options),
+            Workload::Sse(options) => live(Kind::Sse, 1000, options),
+            Workload::Mixed(mixed) => {
+                let writers = Some(mixed.common.connections.unwrap_or(16));
+                let (readers, replayers) = (Some(mixed.readers), Some(mixed.replayers));
+                (Own { writers, readers, replayers, ..Own::new(Kind::Mixed, 16) }, mixed.common)
+            }
+            Workload::Churn(common) => (Own::new(Kind::Churn, 64), common),
+            Workload::Restart(restart) => {
+                let signal = match restart.signal {
+                    SignalName::Term => Signal::Term,
+                    SignalName::Kill => Signal::Kill,
+                };
+                let own = Own {
+                    rounds: Some(restart.rounds),
+                    signal: Some(signal),
+                    server_command: Some(restart.server_command),
+                    ..Own::new(Kind::Restart, 1)
+                };
+                (own.filled(&restart.fill), restart.common)
+            }
+            Workload::Null(options) => deep(Kind::Null, 1, options),
+        }
+    }
+
     /// The plan, checked.
     fn into_plan(self) -> Result<(Plan, Common), String> {
-        let (kind, common, frames, depth) = match self {
-            Workload::Append(common) => (Kind::Append, common, 1, 1),
-            Workload::AppendBatch(framed) => (Kind::AppendBatch, framed.common, framed.frames, 1),
-            Workload::JsonArray(framed) => (Kind::JsonArray, framed.common, framed.frames, 1),
-            Workload::Pipeline(deep) => (Kind::Pipeline, deep.common, 1, deep.depth),
-            Workload::Null(null) => (Kind::Null, null.common, 1, null.depth),
-        };
-        let plan = common.plan(kind, frames, depth)?;
+        let (own, common) = self.into_own();
+        if own.kind == Kind::Churn && common.streams.is_some() {
+            return Err("--streams: churn makes streams all the time; leave it out".to_owned());
+        }
+        let plan = common.plan(own)?;
         plan.check()?;
         Ok((plan, common))
     }
 }
 
 impl Common {
-    fn plan(&self, kind: Kind, frames: usize, depth: usize) -> Result<Plan, String> {
+    fn plan(&self, own: Own) -> Result<Plan, String> {
         let style = match self.style {
             StyleName::Thalweg => Style::Thalweg,
             StyleName::Durable => Style::Durable,
@@ -249,32 +423,41 @@ impl Common {
             Some(ContentName::Binary) => Content::Binary,
             Some(ContentName::Text) => Content::Text,
             Some(ContentName::Json) => Content::Json,
-            None if kind == Kind::JsonArray => Content::Json,
+            None if own.kind == Kind::JsonArray => Content::Json,
             None => Content::Binary,
         };
-        let label = self.label.clone().unwrap_or_else(|| format!("{} c{}", kind.name(), self.connections));
+        let connections = self.connections.unwrap_or(own.connections);
+        let label = self.label.clone().unwrap_or_else(|| format!("{} c{connections}", own.kind.name()));
         Ok(Plan {
-            kind,
+            kind: own.kind,
             target: Target::parse(&self.target, style)?,
             load: Load {
-                streams: self.streams,
-                connections: self.connections,
+                streams: self.streams.unwrap_or(own.streams),
+                connections,
                 payload_bytes: self.payload as usize,
                 content,
-                frames,
-                depth,
-                rate_per_s: self.rate,
+                frames: own.frames,
+                depth: own.depth,
+                rate_per_s: self.rate.or(own.rate_per_s),
                 duration_ms: self.duration,
                 warm_up_ms: self.warm_up,
                 threads: self.threads,
                 cpus: self.cpus.as_ref().map(|list| list.0.clone()).unwrap_or_default(),
                 stay: self.stay,
                 shard_aware: self.shard_aware,
+                stream_bytes: own.stream_bytes,
+                pause_ms: own.pause_ms,
+                writers: own.writers,
+                readers: own.readers,
+                replayers: own.replayers,
+                rounds: own.rounds,
+                signal: own.signal,
             },
             seed: self.seed,
             label,
             command: command_line(),
             server_pid: self.server_pid,
+            server_command: own.server_command,
             verify: self.verify,
         })
     }
@@ -290,6 +473,10 @@ fn command_line() -> String {
         false => argument,
     });
     name.into_iter().chain(rest).collect::<Vec<_>>().join(" ")
+}
+
+fn stream_bytes(text: &str) -> Result<u64, String> {
+    bytes_in(text, 1, STREAM_BYTES_MAX)
 }
 
 fn payload_bytes(text: &str) -> Result<u64, String> {
@@ -332,20 +519,40 @@ mod tests {
 
     #[test]
     fn every_workload_has_defaults_that_make_sense() {
-        for (name, frames, depth, content) in [
-            ("append", 1, 1, Content::Binary),
-            ("append-batch", 512, 1, Content::Binary),
-            ("json-array", 512, 1, Content::Json),
-            ("pipeline", 1, 16, Content::Binary),
-            ("null", 1, 1, Content::Binary),
-        ] {
-            let plan = plan(&[name]).unwrap();
-            assert_eq!(plan.kind.name(), name);
+        let restart = ["restart", "--server-command", "serve"];
+        let table: &[(&[&str], Kind, [usize; 4], Content)] = &[
+            (&["append"], Kind::Append, [64, 64, 1, 1], Content::Binary),
+            (&["append-batch"], Kind::AppendBatch, [64, 8, 512, 1], Content::Binary),
+            (&["json-array"], Kind::JsonArray, [64, 8, 512, 1], Content::Json),
+            (&["pipeline"], Kind::Pipeline, [64, 64, 1, 16], Content::Binary),
+            (&["read"], Kind::Read, [1, 4, 512, 1], Content::Binary),
+            (&["read", "--cold"], Kind::Read, [64, 4, 512, 1], Content::Binary),
+            (&["long-poll"], Kind::LongPoll, [1, 100, 1, 1], Content::Binary),
+            (&["sse"], Kind::Sse, [1, 1000, 1, 1], Content::Binary),
+            (&["mixed"], Kind::Mixed, [64, 16, 1, 1], Content::Binary),
+            (&["churn"], Kind::Churn, [64, 64, 1, 1], Content::Binary),
+            (&restart, Kind::Restart, [64, 1, 512, 1], Content::Binary),
+            (&["null"], Kind::Null, [64, 64, 1, 1], Content::Binary),
+        ];
+        for (arguments, kind, numbers, content) in table {
+            let plan = plan(arguments).unwrap();
             let load = &plan.load;
-            assert_eq!((load.frames, load.depth, load.content), (frames, depth, content), "{name}");
-            assert_eq!((load.duration_ms, load.warm_up_ms), (10_000, 1_000));
-            assert_eq!(plan.label, format!("{name} c64"));
+            assert_eq!((plan.kind, plan.kind.name()), (*kind, arguments[0]));
+            assert_eq!([load.streams, load.connections, load.frames, load.depth], *numbers, "{arguments:?}");
+            assert_eq!((load.content, load.duration_ms, load.warm_up_ms), (*content, 10_000, 1_000));
+            assert_eq!(plan.label, format!("{} c{}", kind.name(), numbers[1]));
         }
+    }
+
+    #[test]
+    fn live_workloads_have_a_rate_and_their_connections() {
+        let load = plan(&["sse", "--connections", "7"]).unwrap().load;
+        assert_eq!((load.rate_per_s, load.readers, load.writers), (Some(50.0), Some(7), Some(4)));
+        let load = plan(&["mixed", "--connections", "7", "--readers", "3"]).unwrap().load;
+        assert_eq!(
+            (load.rate_per_s, load.readers, load.writers, load.replayers),
+            (None, Some(3), Some(7), Some(2))
+        );
     }
 
     #[test]
@@ -402,6 +609,13 @@ mod tests {
             cpus: vec![0, 2, 3],
             stay: true,
             shard_aware: true,
+            stream_bytes: None,
+            pause_ms: None,
+            writers: None,
+            readers: None,
+            replayers: None,
+            rounds: None,
+            signal: None,
         };
         assert_eq!(plan.load, expected);
         assert_eq!((plan.seed, plan.verify, plan.server_pid, plan.label.as_str()), (9, true, Some(7), "x"));
@@ -418,6 +632,11 @@ mod tests {
             (&["append", "--frames", "2"], "--frames"),
             (&["null", "--rate", "5"], "--rate: a null run"),
             (&["append", "--payload", "3"], "--payload 3"),
+            (&["churn", "--streams", "3"], "--streams: churn"),
+            (&["restart"], "--server-command"),
+            (&["restart", "--server-command", "x", "--rate", "1"], "--rate and --shard-aware"),
+            (&["read", "--stream-bytes", "0"], "--stream-bytes"),
+            (&["sse", "--writers", "0"], "--writers 0"),
             (&[], "append-batch"),
         ];
         for (arguments, part) in table {

@@ -96,6 +96,8 @@ pub struct Engine {
     /// Connections at rest.
     resting: Vec<usize>,
     window: Window,
+    /// Nobody may ask yet.
+    is_idle: bool,
     is_over: bool,
     fatal: Option<String>,
 }
@@ -114,7 +116,8 @@ impl Engine {
             again: Vec::new(),
             resting: Vec::new(),
             window: Window::ALWAYS,
-            is_over: true,
+            is_idle: true,
+            is_over: false,
             fatal: None,
         };
         let deadline_ns = clock.now_ns() + CONNECT_NS;
@@ -146,7 +149,7 @@ impl Engine {
     ) -> Result<Finished, String> {
         assert_eq!(pacers.len(), self.lanes.len(), "a pacer (or none) for every lane");
         self.lanes.iter_mut().zip(pacers).for_each(|(lane, pacer)| lane.pacer = pacer);
-        (self.window, self.measure, self.is_over) = (window, measure, false);
+        (self.window, self.measure, self.is_idle) = (window, measure, false);
         if window.begin_ns > 0 {
             std::thread::sleep(self.clock.until(window.begin_ns));
         }
@@ -159,7 +162,11 @@ impl Engine {
             if let Some(fatal) = self.fatal.take() {
                 return Err(fatal);
             }
-            self.is_over |= now_ns >= window.end_ns || self.connections.iter().all(Connection::is_done);
+            if !self.is_over && (now_ns >= window.end_ns || self.connections.iter().all(Connection::is_done))
+            {
+                self.is_over = true;
+                self.connections.iter_mut().for_each(|connection| connection.member.role.over());
+            }
             if self.is_over && (self.is_drained() || now_ns >= window.end_ns.saturating_add(DRAIN_NS)) {
                 break;
             }
@@ -192,8 +199,12 @@ impl Engine {
 
     fn is_drained(&self) -> bool {
         self.connections.iter().all(|connection| {
-            let in_flight = connection.in_flight.len();
-            !matches!(connection.state, State::Open) || connection.member.role.is_drained(in_flight)
+            let (role, in_flight) = (&connection.member.role, connection.in_flight.len());
+            match connection.state {
+                State::Done => true,
+                State::Open => role.is_drained(in_flight),
+                State::Connecting | State::Resting(_) => !role.goes_on() || role.is_drained(in_flight),
+            }
         })
     }
 
@@ -278,7 +289,7 @@ impl Engine {
             Ok(()) => {
                 connection.state = State::Open;
                 connection.generation += 1;
-                if !self.is_over {
+                if !self.is_idle {
                     self.opened(index);
                 }
             }
@@ -319,7 +330,7 @@ impl Engine {
     }
 
     fn wake_resting(&mut self, now_ns: u64) {
-        if self.resting.is_empty() || self.is_over {
+        if self.resting.is_empty() {
             return;
         }
         let is_due =
@@ -341,10 +352,11 @@ impl Engine {
     fn ask(&mut self, index: usize, due_ns: u64) {
         let connection = &mut self.connections[index];
         let Some(exchange) = &mut connection.exchange else { return };
-        if self.is_over || connection.state != State::Open {
+        let role = &mut connection.member.role;
+        if connection.state != State::Open || self.is_over && !role.goes_on() {
             return;
         }
-        if connection.member.role.ask(due_ns, exchange) {
+        if role.ask(due_ns, exchange) {
             connection.in_flight.push_back(due_ns);
         } else if connection.in_flight.is_empty() {
             connection.state = State::Done;
@@ -424,7 +436,7 @@ impl Engine {
         connection.exchange = None;
         connection.refusal = None;
         connection.generation += 1;
-        match self.is_over {
+        match self.is_over && !connection.member.role.goes_on() {
             true => connection.state = State::Done,
             false if was_last => {
                 if let Err(why) = self.connect_one(index) {

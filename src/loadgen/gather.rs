@@ -89,6 +89,11 @@ pub struct Gathered {
 }
 
 impl Gathered {
+    /// A window that was counted elsewhere.
+    pub fn of(window: Window, total: Tally) -> Self {
+        Self { window, total, seconds: Vec::new(), cpu_ns: Vec::new(), waited_ns: Vec::new() }
+    }
+
     /// The outcome, without verification. `main` is the series of the timeline.
     pub fn outcome(
         self,

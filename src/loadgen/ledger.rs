@@ -99,6 +99,16 @@ impl Ledger {
         self.operations * self.frames
     }
 
+    /// Requests under way.
+    pub fn outstanding(&self) -> u64 {
+        self.operations - self.answered
+    }
+
+    /// The stream of the oldest request under way.
+    pub fn oldest_stream(&self) -> u32 {
+        self.stream_of(self.answered * self.frames)
+    }
+
     /// Requests sent.
     pub fn operations(&self) -> u64 {
         self.operations
@@ -108,6 +118,26 @@ impl Ledger {
     pub fn stream_of(&self, number: u64) -> u32 {
         let operation = (number / self.frames) as usize;
         self.streams[(self.first + operation * self.step) % self.streams.len()]
+    }
+
+    /// Number of the first record that goes to `stream`; none if it is not one of its streams. For one record a request.
+    pub fn first_in(&self, stream: u32) -> Option<u64> {
+        let place = self.streams.iter().position(|other| *other == stream)?;
+        let count = self.streams.len();
+        match self.step {
+            0 => (place == self.first).then_some(0),
+            _ => Some(((place + count - self.first) % count) as u64),
+        }
+    }
+
+    /// How far apart the numbers of records of one stream are. For one record a request.
+    pub fn step_in_stream(&self) -> u64 {
+        if self.step == 0 { 1 } else { self.streams.len() as u64 }
+    }
+
+    /// Whether a record was acknowledged.
+    pub fn is_acknowledged(&self, number: u64) -> bool {
+        number < self.answered * self.frames && !self.unacknowledged.iter().any(|hole| hole.contains(&number))
     }
 
     /// Numbers of all records that were acknowledged, growing.
@@ -150,6 +180,28 @@ mod tests {
     }
 
     #[test]
+    fn the_records_of_one_stream_are_foretold() {
+        for stays in [false, true] {
+            let mut ledger = ledger(stays, 1);
+            let empty = ledger.clone();
+            let mut numbers = std::collections::BTreeMap::<u32, Vec<u64>>::new();
+            for _ in 0..9 {
+                let next = ledger.begin();
+                numbers.entry(next.stream).or_default().push(next.number);
+            }
+            for stream in [10, 11, 12, 13] {
+                let first = empty.first_in(stream);
+                assert_eq!(first, numbers.get(&stream).map(|numbers| numbers[0]), "{stream}");
+                let Some(numbers) = numbers.get(&stream) else { continue };
+                assert!(
+                    numbers.windows(2).all(|pair| pair[1] - pair[0] == empty.step_in_stream()),
+                    "{numbers:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn what_is_not_acknowledged_is_a_hole() {
         let mut ledger = ledger(false, 2);
         for _ in 0..7 {
@@ -163,6 +215,8 @@ mod tests {
         ledger.lose();
         ledger.lose();
         assert_eq!(ledger.acknowledged().collect::<Vec<_>>(), [0, 1, 4, 6, 7]);
+        let one_by_one: Vec<u64> = (0..20).filter(|number| ledger.is_acknowledged(*number)).collect();
+        assert_eq!(one_by_one, [0, 1, 4, 6, 7]);
         ledger.begin();
         assert_eq!(ledger.acknowledged().count(), 5, "what is under way is not acknowledged");
         ledger.acknowledge();

@@ -13,8 +13,11 @@
 
 pub mod clock;
 pub mod conditions;
+pub mod deliver;
 pub mod engine;
+pub mod events;
 pub mod exchange;
+pub mod follow;
 pub mod gather;
 pub mod ledger;
 pub mod measure;
@@ -28,8 +31,10 @@ pub mod record;
 pub mod report;
 pub mod request;
 pub mod response;
+pub mod restart;
 pub mod role;
 pub mod run;
+pub mod scene;
 pub mod setup;
 pub mod splitter;
 pub mod summary;

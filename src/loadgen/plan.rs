@@ -16,6 +16,10 @@ const DEPTH_MAX: usize = 512;
 const BODY_BYTES_MAX: usize = 256 << 20;
 /// Longest part of a run.
 const PART_MS_MAX: u64 = 7 * 24 * 3600 * 1000;
+/// Restarts of a run.
+const ROUNDS_MAX: usize = 10_000;
+/// Bytes that a stream is filled with.
+const STREAM_BYTES_MAX: u64 = 1 << 40;
 
 /// What is done to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +32,18 @@ pub enum Kind {
     JsonArray,
     /// Single appends, several in flight on each connection.
     Pipeline,
+    /// Catch-up reads of streams that were filled before.
+    Read,
+    /// Records followed by long-polls.
+    LongPoll,
+    /// Records followed by server-sent events.
+    Sse,
+    /// Writers, replayers and live readers together.
+    Mixed,
+    /// Streams that are made, written, closed and deleted.
+    Churn,
+    /// Restarts of the server over filled streams.
+    Restart,
     /// Single appends to a responder that does nothing: the cost of the generator.
     Null,
 }
@@ -40,6 +56,12 @@ impl Kind {
             Kind::AppendBatch => "append-batch",
             Kind::JsonArray => "json-array",
             Kind::Pipeline => "pipeline",
+            Kind::Read => "read",
+            Kind::LongPoll => "long-poll",
+            Kind::Sse => "sse",
+            Kind::Mixed => "mixed",
+            Kind::Churn => "churn",
+            Kind::Restart => "restart",
             Kind::Null => "null",
         }
     }
@@ -68,12 +90,22 @@ impl Content {
     }
 }
 
+/// How a server is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Signal {
+    /// `SIGTERM`: it may finish what it does.
+    Term,
+    /// `SIGKILL`: at once, as if it had crashed.
+    Kill,
+}
+
 /// The shape of the load: what an outcome lists as its options.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Load {
     /// Streams.
     pub streams: usize,
-    /// Connections.
+    /// Connections that append, read, follow or churn, whatever the workload is about; of `mixed` those that append.
     pub connections: usize,
     /// Bytes of each record.
     pub payload_bytes: usize,
@@ -97,6 +129,27 @@ pub struct Load {
     pub stay: bool,
     /// Every connection keeps to one shard, at the shard's own port.
     pub shard_aware: bool,
+    /// Bytes of records that every stream is filled with before; only where streams are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stream_bytes: Option<u64>,
+    /// Time between filling and reading.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pause_ms: Option<u64>,
+    /// Connections that append while others follow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub writers: Option<usize>,
+    /// Connections that follow, spread over the streams.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub readers: Option<usize>,
+    /// Connections that read streams from the beginning while others write.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replayers: Option<usize>,
+    /// Restarts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<usize>,
+    /// How the server is stopped before a restart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<Signal>,
 }
 
 /// A run.
@@ -116,6 +169,8 @@ pub struct Plan {
     pub command: String,
     /// The server's process, to measure it.
     pub server_pid: Option<u32>,
+    /// The command that runs the server, for restarts.
+    pub server_command: Option<String>,
     /// Everything is read back and compared.
     pub verify: bool,
 }
@@ -126,14 +181,19 @@ impl Plan {
         let load = &self.load;
         within("--streams", load.streams, 1, STREAMS_MAX)?;
         within("--connections", load.connections, 1, CONNECTIONS_MAX)?;
+        within("--writers", load.writers.unwrap_or(1), 1, CONNECTIONS_MAX)?;
+        within("--readers", load.readers.unwrap_or(1), 1, CONNECTIONS_MAX)?;
+        within("--replayers", load.replayers.unwrap_or(0), 0, CONNECTIONS_MAX)?;
+        within("--rounds", load.rounds.unwrap_or(1), 1, ROUNDS_MAX)?;
         within("--threads", load.threads, 1, THREADS_MAX)?;
         within("--depth", load.depth, 1, DEPTH_MAX)?;
         within("--duration", load.duration_ms as usize, 1, PART_MS_MAX as usize)?;
         within("--warm-up", load.warm_up_ms as usize, 0, PART_MS_MAX as usize)?;
-        if load.threads > load.connections {
+        let connections = self.connections();
+        if load.threads > connections {
             return Err(format!(
-                "--threads {}: more than --connections {}; a thread without a connection has nothing to do",
-                load.threads, load.connections
+                "--threads {}: more than {connections} connections; a thread without one has nothing to do",
+                load.threads
             ));
         }
         let least = Layout::payload_bytes_min(load.content == Content::Json, self.is_timed());
@@ -156,7 +216,8 @@ impl Plan {
     fn check_body(&self) -> Result<(), String> {
         let load = &self.load;
         let frames_max = match self.framing() {
-            Framing::Single => 1,
+            Framing::Plain if load.stream_bytes.is_none() => 1,
+            Framing::Plain => limits::RECORDS_PER_APPEND_MAX,
             Framing::Array => limits::RECORDS_PER_APPEND_MAX,
             Framing::Batch => limits::BATCH_FRAMES_MAX,
         };
@@ -176,6 +237,26 @@ impl Plan {
                 Err("append-batch: servers of --style durable have no append batches; use json-array"
                     .to_owned())
             }
+            Kind::LongPoll | Kind::Sse if self.load.rate_per_s.is_none() => {
+                Err(format!("{}: needs --rate, records per second", self.kind.name()))
+            }
+            Kind::Read | Kind::Restart
+                if self.load.stream_bytes.is_none_or(|bytes| bytes == 0 || bytes > STREAM_BYTES_MAX) =>
+            {
+                Err(format!("--stream-bytes: expected 1 to {STREAM_BYTES_MAX}"))
+            }
+            Kind::Read | Kind::Churn if self.load.shard_aware => {
+                Err(format!("--shard-aware: {} goes over all streams", self.kind.name()))
+            }
+            Kind::Restart if self.server_command.is_none() => {
+                Err("restart: needs --server-command, which starts the server in the foreground".to_owned())
+            }
+            Kind::Restart if self.server_pid.is_some() => {
+                Err("--server-pid: the server of a restart is started here".to_owned())
+            }
+            Kind::Restart if self.load.rate_per_s.is_some() || self.load.shard_aware => {
+                Err("--rate and --shard-aware mean nothing for a restart: leave them out".to_owned())
+            }
             Kind::Null if self.load.rate_per_s.is_some() => {
                 Err("--rate: a null run measures what the generator can do at most; leave it out".to_owned())
             }
@@ -194,7 +275,18 @@ impl Plan {
 
     /// Whether records carry the time at which they should have been sent.
     pub fn is_timed(&self) -> bool {
-        false
+        matches!(self.kind, Kind::LongPoll | Kind::Sse | Kind::Mixed)
+    }
+
+    /// Connections of all sorts.
+    pub fn connections(&self) -> usize {
+        let load = &self.load;
+        match self.kind {
+            Kind::LongPoll | Kind::Sse | Kind::Mixed => {
+                [load.writers, load.readers, load.replayers].into_iter().flatten().sum()
+            }
+            _ => load.connections,
+        }
     }
 
     /// How records are put into a request.
@@ -202,13 +294,18 @@ impl Plan {
         match self.kind {
             Kind::AppendBatch => Framing::Batch,
             Kind::JsonArray => Framing::Array,
-            _ => Framing::Single,
+            _ => Framing::Plain,
         }
     }
 
     /// The latencies that a line about the run is about.
     pub fn main_series(&self) -> Series {
-        Series::Append
+        match self.kind {
+            Kind::Read => Series::Read,
+            Kind::LongPoll | Kind::Sse => Series::Deliver,
+            Kind::Restart => Series::Restart,
+            _ => Series::Append,
+        }
     }
 
     /// The records of the run.
@@ -255,11 +352,19 @@ pub(super) mod tests {
                 cpus: vec![],
                 stay: false,
                 shard_aware: false,
+                stream_bytes: None,
+                pause_ms: None,
+                writers: None,
+                readers: None,
+                replayers: None,
+                rounds: None,
+                signal: None,
             },
             seed: 1,
             label: String::new(),
             command: String::new(),
             server_pid: None,
+            server_command: None,
             verify: false,
         }
     }
@@ -271,7 +376,7 @@ pub(super) mod tests {
             (Kind::Append, "--streams 0: expected 1 to", |plan| plan.load.streams = 0),
             (Kind::Append, "--connections 0", |plan| plan.load.connections = 0),
             (Kind::Append, "--threads 0", |plan| plan.load.threads = 0),
-            (Kind::Append, "--threads 3: more than --connections 2", |plan| plan.load.threads = 3),
+            (Kind::Append, "--threads 3: more than 2 connections", |plan| plan.load.threads = 3),
             (Kind::Append, "--payload 15: a plain record", |plan| plan.load.payload_bytes = 15),
             (Kind::JsonArray, "--payload 34: a JSON record", |plan| plan.load.payload_bytes = 34),
             (Kind::Append, "--frames 2", |plan| plan.load.frames = 2),

@@ -7,8 +7,8 @@ use super::target::{Names, Target};
 /// How records are put into a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// One record is the body.
-    Single,
+    /// Records are the body, one after the other; most often there is one.
+    Plain,
     /// A JSON array of records.
     Array,
     /// Frames of an append batch: length, record.
@@ -38,16 +38,15 @@ impl Prepared {
         framing: Framing,
         connection: u32,
     ) -> Self {
-        assert!(framing != Framing::Single || layout.frames() == 1, "{} records in one", layout.frames());
         let (before_record, stride) = match framing {
-            Framing::Single => (0, layout.payload_bytes()),
+            Framing::Plain => (0, layout.payload_bytes()),
             Framing::Array => (1, layout.payload_bytes() + 1),
             Framing::Batch => (4, layout.payload_bytes() + 4),
         };
         let mut body = Vec::new();
         for frame in 0..layout.frames() {
             match framing {
-                Framing::Single => {}
+                Framing::Plain => {}
                 Framing::Array => body.push(if frame == 0 { b'[' } else { b',' }),
                 Framing::Batch => {
                     let length = u32::try_from(layout.payload_bytes()).expect("the plan limits a record");
@@ -114,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_single_append() {
-        let text = text(Style::Durable, Framing::Single, 1, false);
+        let text = text(Style::Durable, Framing::Plain, 1, false);
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert_eq!(
             head,

@@ -1,6 +1,7 @@
 //! What a connection does: it asks, and is told about the answers. One implementation for each kind of client.
 
 use super::exchange::Exchange;
+use super::follow::Follower;
 use super::ledger::Ledger;
 use super::measure::Measure;
 use super::response::Head;
@@ -39,6 +40,14 @@ pub trait Role {
     /// [`Role::ask`] is for a new connection.
     fn lost(&mut self, why: &str, context: &mut Context<'_>);
 
+    /// The load is over, on this thread: [`Role::ask`] will not be called any more, unless it [`Role::goes_on`].
+    fn over(&mut self) {}
+
+    /// Whether it asks on when the load is over, until it is drained.
+    fn goes_on(&self) -> bool {
+        false
+    }
+
     /// The load is over: whether it has nothing more to wait for, with so many requests in flight.
     fn is_drained(&self, in_flight: usize) -> bool {
         in_flight == 0
@@ -55,14 +64,18 @@ pub trait Role {
 pub struct Conclusion {
     /// What it wrote.
     pub ledger: Option<Ledger>,
-    /// What a reader saw on its way.
+    /// What a live reader saw on its way.
+    pub follower: Option<Follower>,
+    /// What was verified at once.
     pub seen: Seen,
 }
 
-/// What readers found in the records that were delivered to them.
+/// What was found in records before everything is read back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Records that came as they should.
+    /// Streams that were looked at.
+    pub streams: u64,
+    /// Records that were as they should be.
     pub records: u64,
     /// Acknowledged records that did not come.
     pub missing: u64,

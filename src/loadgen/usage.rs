@@ -48,6 +48,13 @@ pub fn allowed_cpus() -> Vec<usize> {
     }
 }
 
+/// Cores of the machine.
+pub fn online_cpus() -> Vec<usize> {
+    // SAFETY: a system call without pointers.
+    let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    (0..usize::try_from(count).unwrap_or(1)).collect()
+}
+
 /// Lets the calling thread's timers fire when they are due, not up to 50 us later.
 pub fn sharpen_timers() {
     // SAFETY: a system call without pointers. If it fails, wake-ups are a little later.

@@ -90,7 +90,7 @@ impl Verifier {
         self.found.streams += 1;
     }
 
-    /// What live readers saw counts, too.
+    /// What was found before counts, too. Records that live readers saw are the same that are read back.
     pub fn add_seen(&mut self, seen: &Seen) {
         self.found.missing += seen.missing;
         self.found.different += seen.different;

@@ -35,6 +35,11 @@ impl Walk {
         self.is_complete = false;
     }
 
+    /// Leaves the stream where it is: the next one begins.
+    pub fn give_up(&mut self) {
+        self.is_complete = true;
+    }
+
     /// The stream.
     pub fn stream(&self) -> u32 {
         self.stream

@@ -84,8 +84,8 @@ impl Ack<'_> {
     }
 }
 
-/// Bytes of the longest acknowledgement of a frame that was appended; for sizing an answer.
-pub const ACK_BYTES_MAX: usize = 162;
+/// Bytes of the longest acknowledgement of a frame that was appended, and of a comma; for sizing an answer.
+pub const ACK_BYTES_MAX: usize = 163;
 
 /// Writes the acknowledgements of a batch, a JSON array without white space, in one piece of memory.
 #[derive(Debug)]
@@ -103,19 +103,19 @@ impl AckWriter {
     }
 
     /// Adds the next frame's acknowledgement.
+    #[inline]
     pub fn push(&mut self, ack: &Ack<'_>) {
-        if self.count > 0 {
-            self.out.push(b',');
-        }
         self.count += 1;
         self.out.reserve(ACK_BYTES_MAX);
-        write_ack(&mut self.out, ack);
+        write_members(&mut self.out, ack);
+        // The bracket at the end takes the place of the last comma.
+        self.out.extend_from_slice(b"},");
     }
 
     /// Closes the array and hands it over.
     pub fn finish(mut self) -> Vec<u8> {
         assert!(self.count > 0, "a batch has frames");
-        self.out.push(b']');
+        *self.out.last_mut().expect("it has an acknowledgement") = b']';
         self.out
     }
 }
@@ -123,16 +123,19 @@ impl AckWriter {
 /// Appends one acknowledgement: `{"status":204,"stream_next_offset":3}` and, as they apply, `stream_record_start`,
 /// `stream_record_next`, `stream_closed`, `error_code` and `error`, in this order (extensions 4.3 and 6.11).
 pub fn write_ack(out: &mut Vec<u8>, ack: &Ack<'_>) {
-    match ack.problem {
-        None => out.extend_from_slice(b"{\"status\":204"),
-        Some(problem) => {
-            out.extend_from_slice(b"{\"status\":");
-            write_u64(out, u64::from(problem.status()));
+    write_members(out, ack);
+    out.push(b'}');
+}
+
+/// The same without the closing brace.
+#[inline]
+fn write_members(out: &mut Vec<u8>, ack: &Ack<'_>) {
+    match ack {
+        Ack { problem: None, next_offset: Some(next_offset), .. } => {
+            out.extend_from_slice(b"{\"status\":204,\"stream_next_offset\":");
+            write_u64(out, *next_offset);
         }
-    }
-    if let Some(next_offset) = ack.next_offset {
-        out.extend_from_slice(b",\"stream_next_offset\":");
-        write_u64(out, next_offset);
+        _ => write_unusual_members(out, ack),
     }
     if let Some((start, next)) = ack.records {
         out.extend_from_slice(b",\"stream_record_start\":");
@@ -149,7 +152,17 @@ pub fn write_ack(out: &mut Vec<u8>, ack: &Ack<'_>) {
         out.extend_from_slice(b"\",\"error\":");
         write_json_string(out, &problem.message);
     }
-    out.push(b'}');
+}
+
+/// The first members of an acknowledgement that says no, or cannot say where the stream ends.
+#[cold]
+fn write_unusual_members(out: &mut Vec<u8>, ack: &Ack<'_>) {
+    out.extend_from_slice(b"{\"status\":");
+    write_u64(out, ack.problem.map_or(204, |problem| u64::from(problem.status())));
+    if let Some(next_offset) = ack.next_offset {
+        out.extend_from_slice(b",\"stream_next_offset\":");
+        write_u64(out, next_offset);
+    }
 }
 
 #[cfg(test)]
@@ -243,7 +256,7 @@ mod tests {
         let mut out = Vec::new();
         let longest = Ack { closed: true, ..Ack::appended(u64::MAX, Some((u64::MAX, u64::MAX))) };
         write_ack(&mut out, &longest);
-        assert_eq!(out.len(), ACK_BYTES_MAX);
+        assert_eq!(out.len() + 1, ACK_BYTES_MAX);
     }
 
     proptest! {

@@ -31,32 +31,33 @@ fn eight(n: u64) -> u64 {
     tens | (twos - 10 * tens) << 8
 }
 
-/// Appends up to eight digits without leading zeros (a zero is one digit).
-#[inline(always)]
-fn write_trimmed(out: &mut Vec<u8>, digits: u64) {
-    // Eight bytes at a constant length and a cut are cheaper than a copy of a variable length.
-    let leading_zeros = (digits.trailing_zeros() as usize / 8).min(7);
-    out.extend_from_slice(&((digits | ZEROS) >> (8 * leading_zeros)).to_le_bytes());
-    out.truncate(out.len() - leading_zeros);
-}
-
 /// Appends the decimal digits of `n`, without leading zeros.
+///
+/// Eight or sixteen bytes at a constant length and a cut are cheaper than a copy of a variable length.
 #[inline]
 pub fn write_u64(out: &mut Vec<u8>, n: u64) {
-    if n < 10 {
-        return out.push(b'0' + n as u8);
-    }
     if n < EIGHT_DIGITS {
-        return write_trimmed(out, eight(n));
-    }
-    let (above, low) = (n / EIGHT_DIGITS, n % EIGHT_DIGITS);
-    if above < EIGHT_DIGITS {
-        write_trimmed(out, eight(above));
+        let digits = eight(n);
+        // A zero is one digit.
+        let leading_zeros = (digits.trailing_zeros() / 8).min(7);
+        out.extend_from_slice(&((digits | ZEROS) >> (8 * leading_zeros)).to_le_bytes());
+        out.truncate(out.len() - leading_zeros as usize);
+    } else if n <= SIXTEEN_DIGITS_MAX {
+        let (high, low) = (eight(n / EIGHT_DIGITS), eight(n % EIGHT_DIGITS) | ZEROS);
+        let leading_zeros = high.trailing_zeros() / 8;
+        let digits = u128::from(high | ZEROS) | u128::from(low) << 64;
+        out.extend_from_slice(&(digits >> (8 * leading_zeros)).to_le_bytes());
+        out.truncate(out.len() - leading_zeros as usize);
     } else {
-        write_trimmed(out, eight(above / EIGHT_DIGITS));
-        out.extend_from_slice(&(eight(above % EIGHT_DIGITS) | ZEROS).to_le_bytes());
+        write_long(out, n);
     }
-    out.extend_from_slice(&(eight(low) | ZEROS).to_le_bytes());
+}
+
+/// The same for more than sixteen digits.
+#[cold]
+fn write_long(out: &mut Vec<u8>, n: u64) {
+    write_u64(out, n / EIGHT_DIGITS);
+    out.extend_from_slice(&(eight(n % EIGHT_DIGITS) | ZEROS).to_le_bytes());
 }
 
 /// `n` as sixteen digits with leading zeros. `n` must have no more than sixteen digits.

@@ -9,6 +9,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use memchr::memchr2;
 
 use super::digits::write_u64;
 use super::headers;
@@ -107,26 +108,30 @@ fn write_json(out: &mut Vec<u8>, records: &[u8]) {
 fn write_text(out: &mut Vec<u8>, text: &[u8]) {
     out.reserve(text.len() + 32);
     out.extend_from_slice(b"event: data\n");
+    // Lines end in ASCII, so they are what the whole is.
+    let is_utf8 = std::str::from_utf8(text).is_ok();
     let mut lines = Lines { rest: Some(text) };
     while let Some(line) = lines.next_line() {
-        out.extend_from_slice(b"data:");
-        if line.first() == Some(&b' ') {
-            out.push(b' ');
-        }
-        match std::str::from_utf8(line) {
-            Ok(_) => out.extend_from_slice(line),
-            Err(_) => {
-                for chunk in line.utf8_chunks() {
-                    out.extend_from_slice(chunk.valid().as_bytes());
-                    if !chunk.invalid().is_empty() {
-                        out.extend_from_slice("\u{fffd}".as_bytes());
-                    }
-                }
-            }
+        let start: &[u8] = if line.first() == Some(&b' ') { b"data: " } else { b"data:" };
+        out.extend_from_slice(start);
+        if is_utf8 {
+            out.extend_from_slice(line);
+        } else {
+            write_repaired(out, line);
         }
         out.push(b'\n');
     }
     out.push(b'\n');
+}
+
+/// Text with U+FFFD for what is no UTF-8.
+fn write_repaired(out: &mut Vec<u8>, line: &[u8]) {
+    for chunk in line.utf8_chunks() {
+        out.extend_from_slice(chunk.valid().as_bytes());
+        if !chunk.invalid().is_empty() {
+            out.extend_from_slice("\u{fffd}".as_bytes());
+        }
+    }
 }
 
 /// The lines of a text: one more than it has line ends.
@@ -137,7 +142,7 @@ struct Lines<'a> {
 impl<'a> Lines<'a> {
     fn next_line(&mut self) -> Option<&'a [u8]> {
         let rest = self.rest?;
-        let Some(end) = rest.iter().position(|&byte| byte == b'\n' || byte == b'\r') else {
+        let Some(end) = memchr2(b'\n', b'\r', rest) else {
             self.rest = None;
             return Some(rest);
         };

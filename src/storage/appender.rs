@@ -290,6 +290,11 @@ impl Appender {
         self.waiting.pop_front().or_else(|| self.close_open(false))
     }
 
+    /// Bytes that the open commit has; 0 if commits wait before it.
+    pub(super) fn open_bytes(&self) -> usize {
+        if self.waiting.is_empty() { self.open.as_ref().map_or(0, |open| open.builder.used()) } else { 0 }
+    }
+
     /// Whether a commit is being filled and none waits: the commit loop may give it time for company.
     pub(super) fn may_wait_for_company(&self) -> bool {
         self.waiting.is_empty() && self.open.is_some()

@@ -105,6 +105,17 @@ impl Pool {
         pooled.unwrap_or_else(|| AlignedBuffer::new(class.map_or(wanted, |class| CAPACITIES[class])))
     }
 
+    /// Whether a pooled buffer would be at least half full with `bytes`.
+    pub fn fits_well(bytes: usize) -> bool {
+        class_of(bytes).is_some_and(|class| bytes * 2 >= CAPACITIES[class])
+    }
+
+    /// A buffer of at least `bytes`, and no larger than needed.
+    pub fn take_fitting(&self, bytes: usize) -> AlignedBuffer {
+        let pooled = class_of(bytes).and_then(|class| self.shared.free[class].borrow_mut().pop());
+        pooled.unwrap_or_else(|| AlignedBuffer::new(Self::grown(bytes)))
+    }
+
     /// The capacity to grow to when `bytes` no longer fit.
     pub fn grown(bytes: usize) -> usize {
         class_of(bytes).map_or(bytes, |class| CAPACITIES[class])
@@ -172,5 +183,15 @@ mod tests {
             pool.observe(4096);
         }
         assert_eq!(pool.take(10).capacity(), 64 * 1024, "and small again");
+        pool.observe(300 * 1024);
+        assert_eq!(
+            pool.take_fitting(65 * 1024).capacity(),
+            256 * 1024,
+            "no larger than needed, whatever was before"
+        );
+        let table = [(32 * 1024, true), (32 * 1024 - 1, false), (65 * 1024, false), (128 * 1024, true)];
+        for (bytes, well) in table {
+            assert_eq!(Pool::fits_well(bytes), well, "{bytes}");
+        }
     }
 }

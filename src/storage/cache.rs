@@ -2,7 +2,7 @@
 //!
 //! Commits enter in log order and leave in it: oldest first. What counts against the limit is the memory that a commit
 //! holds, not the bytes it uses; a commit that would waste more than half of its buffer is copied to memory of its own
-//! size, and the buffer goes back to the pool at once.
+//! size, or to a smaller buffer if it is large, and the buffer goes back to the pool at once.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -82,9 +82,9 @@ impl Cache {
             return self.pool.give(buffer);
         }
         let memory = if wasteful {
-            let exact = Memory::Exact(buffer.bytes()[..len].into());
+            let copy = self.copy(&buffer.bytes()[..len]);
             self.pool.give(buffer);
-            exact
+            copy
         } else {
             Memory::Buffer(buffer)
         };
@@ -94,6 +94,16 @@ impl Cache {
         while self.held_bytes > self.held_bytes_max {
             self.evict();
         }
+    }
+
+    /// A copy of a commit in less memory. That of large ones comes from the pool: fresh pages cost more than the copy does.
+    fn copy(&self, commit: &[u8]) -> Memory {
+        if Pool::fits_well(commit.len()) {
+            let mut buffer = self.pool.take_fitting(commit.len());
+            buffer.bytes_mut()[..commit.len()].copy_from_slice(commit);
+            return Memory::Buffer(buffer);
+        }
+        Memory::Exact(commit.into())
     }
 
     fn evict(&mut self) {
@@ -165,6 +175,21 @@ mod tests {
             let found = cache.get(place, from, len);
             assert_eq!(found.as_ref().map(|bytes| bytes[0]), first, "{place:?} {from} {len}");
             assert!(found.is_none_or(|bytes| bytes.len() == len as usize));
+        }
+    }
+
+    #[test]
+    fn a_commit_in_a_buffer_that_is_much_too_large_is_copied() {
+        let pool = Pool::default();
+        let mut cache = Cache::new(1 << 20, pool.clone());
+        // Bytes of a commit, and what it then holds.
+        for (index, (len, held)) in [(5000, 5000), (200 * 1024, 256 * 1024)].into_iter().enumerate() {
+            let before = cache.held_bytes();
+            cache.insert(index as u32, 4096, len, buffer(1024 * 1024));
+            assert_eq!(cache.held_bytes() - before, held, "{len} bytes");
+            let found = cache.get(place(index as u32, 4096), 0, len as u32).expect("cached");
+            assert!(found.iter().enumerate().all(|(at, byte)| *byte == (at / 100) as u8));
+            assert_eq!(pool.take(1 << 20).capacity(), 1 << 20, "the buffer went back");
         }
     }
 

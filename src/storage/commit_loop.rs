@@ -9,7 +9,7 @@
 
 use std::io;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_lite::future::or;
 use glommio::timer::Timer;
@@ -21,6 +21,10 @@ use crate::storage::device::File;
 use crate::storage::format::SEGMENT_HEADER_BYTES;
 use crate::storage::log::Inner;
 
+/// A commit from this size on takes the disk long enough for its writers to come back.
+const LARGE_COMMIT_BYTES: usize = 256 * 1024;
+/// How long a small commit behind a large one waits for more.
+const GATHER: Duration = Duration::from_micros(400);
 /// How long a log is idle before it is marked.
 const IDLE: Duration = Duration::from_secs(1);
 /// Starts the commit loop and the task that marks an idle log.
@@ -50,10 +54,12 @@ pub(super) fn spawn(
 }
 
 async fn run(inner: &Inner) {
+    let mut last_bytes = 0;
     loop {
         if inner.latched.get() {
             return;
         }
+        gather(inner, last_bytes).await;
         let next = inner.appender.borrow_mut().take_next();
         let Some(commit) = next else {
             if inner.stopping.get() {
@@ -73,7 +79,21 @@ async fn run(inner: &Inner) {
             ));
             return;
         }
+        last_bytes = commit.bytes;
         complete(inner, commit);
+    }
+}
+
+/// Behind a large commit, gives a small one a moment to grow. The writers of the large one answer together and come back one
+/// after the other: without this, the first of them takes the disk for itself, and the rest wait for two commits.
+async fn gather(inner: &Inner, last_bytes: usize) {
+    if last_bytes < LARGE_COMMIT_BYTES || inner.ending() {
+        return;
+    }
+    let enough = last_bytes / 4 * 3;
+    let began = Instant::now();
+    while began.elapsed() < GATHER && (1..enough).contains(&inner.appender.borrow().open_bytes()) {
+        glommio::executor().yield_now().await;
     }
 }
 

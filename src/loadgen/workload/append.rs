@@ -1,6 +1,9 @@
 //! Clients that append: one record, a JSON array or a batch a request, one or several requests in flight.
 
+use std::sync::Arc;
+
 use super::super::exchange::Exchange;
+use super::super::follow::Shared;
 use super::super::ledger::Ledger;
 use super::super::measure::Series;
 use super::super::request::{Framing, Prepared};
@@ -19,6 +22,10 @@ pub struct Appender {
     left: u64,
     /// The acknowledgements of a batch, as far as they have come.
     acks: Vec<u8>,
+    /// Live readers wait for what is written.
+    shared: Option<Arc<Shared>>,
+    /// Its requests are the run's operations; else only their latencies count.
+    counts: bool,
 }
 
 impl Appender {
@@ -33,7 +40,30 @@ impl Appender {
         limit: u64,
     ) -> Self {
         let (frames, payload_bytes) = (frames as u64, payload_bytes as u64);
-        Self { prepared, ledger, framing, frames, payload_bytes, left: limit, acks: Vec::new() }
+        Self {
+            prepared,
+            ledger,
+            framing,
+            frames,
+            payload_bytes,
+            left: limit,
+            acks: Vec::new(),
+            shared: None,
+            counts: true,
+        }
+    }
+
+    /// Live readers follow what it writes. `counts`: its requests are the run's operations, too, not only deliveries.
+    pub fn followed(mut self, shared: Arc<Shared>, counts: bool) -> Self {
+        (self.shared, self.counts) = (Some(shared), counts);
+        self
+    }
+
+    /// The oldest request is answered.
+    fn tell_answered(&mut self, is_good: bool) {
+        if let Some(shared) = &self.shared {
+            shared.answered(self.ledger.oldest_stream(), is_good);
+        }
     }
 
     /// Frames of the batch that were refused, each counted and noted.
@@ -64,6 +94,9 @@ impl Role for Appender {
         }
         self.left -= 1;
         let next = self.ledger.begin();
+        if let Some(shared) = &self.shared {
+            shared.sent();
+        }
         exchange.push(self.prepared.request(next.stream, next.number, due_ns));
         true
     }
@@ -86,18 +119,32 @@ impl Role for Appender {
             records -= self.refused_frames(context);
             self.acks.clear();
         }
+        self.tell_answered(true);
         self.ledger.acknowledge();
         let latency_ns = context.now_ns.saturating_sub(context.due_ns);
+        if !self.counts {
+            return context.measure.tally.latency(Series::Append, latency_ns);
+        }
         context.measure.operation(Series::Append, latency_ns, records, records * self.payload_bytes);
     }
 
     fn refused(&mut self, _error: &str, _context: &mut Context<'_>) {
+        self.tell_answered(false);
         self.ledger.refuse();
     }
 
     fn lost(&mut self, _why: &str, _context: &mut Context<'_>) {
+        for _ in 0..self.ledger.outstanding() {
+            self.tell_answered(false);
+        }
         self.ledger.lose();
         self.acks.clear();
+    }
+
+    fn over(&mut self) {
+        if let Some(shared) = &self.shared {
+            shared.stopped();
+        }
     }
 
     fn conclude(self: Box<Self>) -> Conclusion {

@@ -2,3 +2,7 @@
 
 pub mod acks;
 pub mod append;
+pub mod churn;
+pub mod long_poll;
+pub mod read;
+pub mod sse;

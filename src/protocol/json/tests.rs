@@ -275,12 +275,17 @@ fn a_compact_body_is_not_copied() {
 
 #[test]
 fn strings_end_where_they_end_at_any_length() {
-    // Every length around the blocks of sixteen, with the special byte at every place.
-    for length in 0..70 {
+    // Every length around the chunks of sixteen, and around four of them behind two, with the special byte at every place.
+    for length in (0..70).chain(92..100).chain(156..164) {
         for at in 0..length {
-            for (special, ok) in
-                [("\\n", true), ("\\u00e9", true), ("\n", false), ("\\q", false), ("\u{e9}", true)]
-            {
+            for (special, ok) in [
+                ("\\n", true),
+                ("\\u00e9", true),
+                ("\n", false),
+                ("\\q", false),
+                ("\u{e9}", true),
+                ("\\\\\\\"", true),
+            ] {
                 let text = format!("{}{special}{}", "x".repeat(at), "y".repeat(length - at));
                 let body = format!("[\"{text}\",{{\"{text}\":\"{text}\"}}]");
                 match records(body.as_bytes()) {
@@ -292,6 +297,40 @@ fn strings_end_where_they_end_at_any_length() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn text_beyond_ascii_is_checked_wherever_it_stands() {
+    for length in 0..70 {
+        for (wrong, valid_bytes) in
+            [(&b"\xff"[..], 0), (b"\xe2\x82", 0), (b"\xe2\x82\xac\x80", 3), (b"\xc3\xa9\xed\xa0\x80", 2)]
+        {
+            let body = [&b"[1,\""[..], &vec![b'x'; length], wrong, b"\"]"].concat();
+            let (mut scratch, mut lengths) = (Vec::new(), Vec::new());
+            let problem = split(&body, &mut scratch, &mut lengths, AllowEmpty::No).unwrap_err();
+            let at = 4 + length + valid_bytes;
+            assert_eq!(
+                problem.message,
+                format!("invalid JSON at byte {at}: not UTF-8"),
+                "{length} before it"
+            );
+        }
+    }
+}
+
+/// Whatever an earlier body has left in the memory that is used again.
+#[test]
+fn memory_is_used_again() {
+    let (mut scratch, mut lengths) = (Vec::new(), Vec::new());
+    for spaces in [40, 3, 0, 1, 200, 2] {
+        let gap = " ".repeat(spaces);
+        let long = "z".repeat(spaces);
+        let body = format!("[1,{gap}\"{long}\",{gap}{{\"a\":{gap}[]{gap}}}{gap},2]");
+        let expected = format!("1,\"{long}\",{{\"a\":[]}},2");
+        let payload = split(body.as_bytes(), &mut scratch, &mut lengths, AllowEmpty::No).unwrap();
+        assert_eq!(String::from_utf8_lossy(payload), expected, "{spaces} spaces");
+        assert_eq!(lengths, [2, spaces as u32 + 3, 9, 2]);
     }
 }
 
