@@ -8,6 +8,7 @@ import os
 import pathlib
 import platform
 import re
+import resource
 import shutil
 import signal
 import statistics
@@ -39,6 +40,13 @@ def run(*command, **options):
 
 def output(*command):
     return run(*command, stdout=subprocess.PIPE).stdout.strip()
+
+
+def raise_open_files():
+    """The limit of open files as far as it goes, for everything that is started from here; the limit then."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return most
 
 
 def need(*tools):

@@ -3,12 +3,14 @@
 import contextlib
 import http.client
 import pathlib
+import random
 import signal
 import socket
+import threading
 import time
 
 from harness import BUCKET, MIB, NODE_PEER, OURS, PEER
-from record import Column, Goal, load_columns, quotient, ratio_of
+from record import Column, Goal, latency_columns, load_columns, quotient, ratio_of
 from runs import CannotRun, Case, Part, load, ours, say
 
 FRAMES, PAYLOAD_BYTES = 512, 256
@@ -56,7 +58,12 @@ def streams(options):
         Goal(f"{case.name}: rate, part of that at {cases[0].name}", of_fewest(case.name), at_least=0.8) for case in cases[1:]
     ]
     columns = [*load_columns("appends/s", operation="append"), Column("resident MB", "resident_bytes", per=MIB)]
-    return Part("single appends of 256 bytes over many streams, 256 connections", cases, columns, goals)
+    title = "single appends of 256 bytes over many streams, 256 connections"
+    return Part(title, cases, columns, goals, [open_files_note(options)])
+
+
+def open_files_note(options):
+    return f"a process may have {options.open_files:,} files open here; the peer keeps files open for each stream"
 
 
 def pipeline(options):
@@ -76,7 +83,7 @@ def node(options):
 # --- many records a request
 
 
-def count_segments(server, _):
+def count_segments(_, server):
     files = pathlib.Path(server.data).glob("generation-*/shard-*/segment-*.log")
     return {"segments": sum(file.stat().st_blocks > 0 for file in files)}
 
@@ -101,7 +108,7 @@ def batches(options):
         Goal(
             "batch of binary: million records/s (or 80 % of the disk's 1 MiB writes, if that is less)",
             lambda figures: scaled(figures.median(name, binary, "rate"), 1e-6),
-            at_least=lambda figures: min(4, figures.facts[DISK_WRITES] * 0.8 * MIB / PAYLOAD_BYTES / 1e6),
+            at_least=lambda figures: min(4, figures.facts[DISK_WRITES] * 0.8 / PAYLOAD_BYTES),
         ),
         Goal("batch of binary: segments written", lambda figures: figures.median(name, binary, "segments"), at_least=10),
         Goal("batch of JSON: rate, times the peer's arrays", ratio_of(name, batch, peer, "rate"), at_least=2.5),
@@ -121,25 +128,89 @@ def batches(options):
     )
 
 
-DISK_WRITES = "disk, 1 MiB direct writes, 8 under way, MiB/s"
-DISK_READS = "disk, 1 MiB direct reads in order, 8 under way, MiB/s"
-DISK_READS_ALONE = "disk, 1 MiB direct reads in order, one at a time, MiB/s"
+DISK_WRITES = "disk, 1 MiB direct writes, 8 under way, MB/s"
 
 
 def disk_writes(bench):
     bench.disk.wait_until_quick()
-    return {DISK_WRITES: bench.disk.write_bytes_per_s(depth=8) / MIB}
-
-
-def disk_reads(bench):
-    return {
-        DISK_READS: bench.disk.read_bytes_per_s(depth=8) / MIB,
-        DISK_READS_ALONE: bench.disk.read_bytes_per_s(depth=1) / MIB,
-    }
+    return {DISK_WRITES: bench.disk.write_bytes_per_s(depth=8) / 1e6}
 
 
 def scaled(value, factor):
     return None if value is None else value * factor
+
+
+# --- reads
+
+# Of records; a whole stream is one catch-up.
+STREAM_BYTES = 24_000_000
+
+
+def read_columns():
+    return [
+        Column("MB/s", "rate", per=1e6, spread=True, ratio=True),
+        *latency_columns("whole stream "),
+        Column("server CPU us per MB", "server_cpu_us_per_mb", ratio=True),
+    ]
+
+
+def read(options):
+    def sides(content):
+        arguments = ["--content", content, "--streams", 1, "--connections", 4, "--stream-bytes", STREAM_BYTES]
+        return both("read", *arguments, series="catch_up", rate="payload_bytes_per_s")
+
+    cases = [Case("binary", sides("binary"), PEER), Case("JSON array", sides("json"), PEER)]
+    goals = [Goal(f"{case.name}: MB/s, times the peer's", ratio_of(case.name, OURS, PEER, "rate"), at_least=1) for case in cases]
+    notes = ["records of 256 bytes, written 512 at a time; in memory when they are read"]
+    return Part("catch-up reads of a stream of 24 MB, 4 connections", cases, read_columns(), goals, notes)
+
+
+def cold(options):
+    """Segments are small, so that next to all of it is in sealed ones, which are settled."""
+
+    def disk_after(bench, server):
+        newest = max(file.stat().st_mtime for file in pathlib.Path(server.data).rglob("segment-*.log"))
+        found = {"rest_s": time.time() - newest}
+        server.stop()
+        for name, depth in (("disk_read_rate", 8), ("disk_read_rate_alone", 1)):
+            found[name] = bench.disk.read_bytes_per_s(depth)
+        return found
+
+    arguments = ["--cold", "--streams", 64, "--connections", 4, "--stream-bytes", STREAM_BYTES, "--pause", "20s"]
+    extra = ("--segment-bytes", 64 * MIB)
+    settings = {"series": "catch_up", "rate": "payload_bytes_per_s", "extra": extra, "after": disk_after}
+    case = Case("64 interleaved streams", {OURS: ours("read", *arguments, **settings)})
+    columns = [
+        *read_columns(),
+        Column("disk alone, 8 reads under way, MB/s", "disk_read_rate", per=1e6, spread=True),
+        Column("one read at a time", "disk_read_rate_alone", per=1e6),
+        Column("files unchanged for s", "rest_s", "{:.1f}"),
+    ]
+    goal = Goal(
+        "MB/s, part of the disk's, 8 under way",
+        lambda figures: quotient(figures.median(case.name, OURS, "rate"), figures.median(case.name, OURS, "disk_read_rate")),
+        at_least=0.7,
+    )
+    notes = [
+        "written in turn to all streams, 512 records of 256 bytes at a time, then 20 s for settling; segments of 64 MiB, a cache "
+        "of 64 MiB; the disk: 1 MiB direct reads in order, right after each run",
+        "files unchanged: at the end of the run; less than the run took means that settling was still under way",
+    ]
+    title = "cold catch-up reads of streams of 24 MB that were written interleaved"
+    return Part(title, [case], columns, [goal], notes, pause_seconds=10)
+
+
+def sse(options):
+    case = Case("1,000 readers", both("sse", "--streams", 1, "--connections", 1000, "--rate", 50, series="deliver"), PEER)
+    goals = [Goal("p99 of delivery, times the peer's", ratio_of(case.name, OURS, PEER, "p99_us"), at_most=0.6)]
+    columns = [
+        Column("events delivered/s", "rate", spread=True),
+        *latency_columns("delivery "),
+        Column("server CPU us per delivery", "server_cpu_us", "{:.2f}", ratio=True),
+    ]
+    notes = ["delivery: from the time at which the append was due to the arrival of the event at each reader"]
+    title = "1,000 SSE readers of one stream, 50 appends of 256 bytes a second"
+    return Part(title, [case], columns, goals, notes, seconds=10)
 
 
 # --- two shards
@@ -183,12 +254,20 @@ class Client:
         return answer.status
 
 
-def wait_for_rest(server, quiet_seconds=2):
+def file_state(file):
+    try:
+        stat = file.stat()
+    except FileNotFoundError:
+        return file, "gone"
+    return file, stat.st_size, stat.st_mtime_ns
+
+
+def wait_for_rest(server, quiet_seconds=3):
     """Until no file has changed for a while and the server has used next to no CPU time."""
     last, since, cpu = None, time.monotonic(), server.cpu_seconds()
     while time.monotonic() - since < quiet_seconds:
         time.sleep(0.2)
-        files = sorted((file.name, file.stat().st_size) for file in pathlib.Path(server.data).rglob("*") if file.is_file())
+        files = sorted(map(str, map(file_state, pathlib.Path(server.data).rglob("*"))))
         used = server.cpu_seconds()
         if files != last or used - cpu > 0.1:
             last, since, cpu = files, time.monotonic(), used
@@ -207,30 +286,95 @@ def fill(bench, server, records):
     return written
 
 
+class Varied:
+    """Append batches of JSON records of many lengths: records of one length would make a smaller index than real ones do."""
+
+    BODIES, CLIENTS, STREAMS = 64, 4, 64
+    TYPE = "application/json"
+
+    def __init__(self, server, seed=1):
+        self.server, chosen = server, random.Random(seed)
+        self.bodies = [b"".join(map(self._frame, range(FRAMES), chosen.choices(range(10, 120), k=FRAMES)))
+                       for _ in range(self.BODIES)]  # fmt: skip
+        client = Client(server)
+        client.send("PUT", f"/{BUCKET}")
+        for stream in range(self.STREAMS):
+            client.send("PUT", f"/{BUCKET}/s{stream}", content_type=self.TYPE)
+
+    @staticmethod
+    def _frame(number, length):
+        record = b'{"n":%d,"text":"%s"}' % (number, b"x" * length)
+        return len(record).to_bytes(4, "big") + record
+
+    def write(self, records):
+        """At least so many; how many they were."""
+        rounds = -(-records // (FRAMES * self.CLIENTS))
+        failed = []
+
+        def work(worker):
+            client, chosen = Client(self.server), random.Random(worker)
+            for number in range(rounds):
+                # A stream has one writer here.
+                path = f"/{BUCKET}/s{(number * self.CLIENTS + worker) % self.STREAMS}/append-batch"
+                if (status := client.send("POST", path, chosen.choice(self.bodies), self.TYPE)) != 200:
+                    failed.append(status)
+                    return
+
+        workers = [threading.Thread(target=work, args=(worker,)) for worker in range(self.CLIENTS)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        if failed:
+            raise CannotRun(f"an append batch was answered with {failed[0]}")
+        return rounds * FRAMES * self.CLIENTS
+
+
 def index_memory(bench):
     """Bytes that records cost: of two fillings, the second, so that buffers that grow once do not count."""
-    extra = ("--cache-bytes", "0", "--segment-bytes", str(64 * MIB))
+    extra = ("--cache-bytes", "0", "--segment-bytes", 64 * MIB)
     with bench.server(OURS, extra) as server:
-        fill(bench, server, bench.options.records // 10)
+        varied = Varied(server)
+        first = varied.write(bench.options.records // 10)
         wait_for_rest(server)
+        # A few requests more: what settling used for itself is given back by then.
+        first += varied.write(FRAMES * 16)
         before = server.resident_bytes()
-        records = fill(bench, server, bench.options.records)
+        records = varied.write(bench.options.records)
         unsettled = server.resident_bytes()
         wait_for_rest(server)
+        at_rest = server.resident_bytes()
+        records += varied.write(FRAMES * 16)
         settled = server.resident_bytes()
-        return {
-            "records": records,
-            "unit_bytes": (settled - before) / records,
-            "unsettled_unit_bytes": (unsettled - before) / records,
-            "resident_bytes": settled,
-        }
+        server.stop()
+        again = bench.start(OURS, server.data, extra)
+        time.sleep(0.5)
+        restarted = again.resident_bytes()
+        again.stop()
+    with bench.server(OURS, extra) as server:
+        time.sleep(0.5)
+        none = server.resident_bytes()
+    return {
+        "records": records,
+        "unit_bytes": (settled - before) / records,
+        "unsettled_unit_bytes": (unsettled - before) / records,
+        "restarted_unit_bytes": (restarted - none) / (first + records),
+        "resident_bytes": settled,
+        "resident_at_rest_bytes": at_rest,
+    }
+
+
+def peer_streams(options):
+    return min(options.idle_streams, options.open_files // 4)
 
 
 def idle_streams(who):
     """The first streams pay for what grows once."""
 
     def side(bench):
+        streams = bench.options.idle_streams if who == OURS else peer_streams(bench.options)
         with bench.server(who) as server:
+
             def make(count):
                 bench.generate(
                     server, "append", "--streams", count, "--connections", 1, seconds=0.05, warm_up="0s", label="make"
@@ -238,9 +382,9 @@ def idle_streams(who):
                 time.sleep(1)
                 return server.resident_bytes()
 
-            before = make(bench.options.idle_streams // 10)
-            after = make(bench.options.idle_streams)
-            return {"unit_bytes": (after - before) / bench.options.idle_streams, "resident_bytes": after}
+            before = make(streams // 10)
+            after = make(streams)
+            return {"unit_bytes": (after - before) / streams, "resident_bytes": after}
 
     return side
 
@@ -293,8 +437,10 @@ def memory(options):
     ]
     columns = [
         Column("bytes of each", "unit_bytes", "{:,.1f}", spread=True, ratio=True),
-        Column("before settling", "unsettled_unit_bytes", "{:,.1f}"),
-        Column("resident MB then", "resident_bytes", per=MIB),
+        Column("right after writing", "unsettled_unit_bytes", "{:,.1f}"),
+        Column("after a restart", "restarted_unit_bytes", "{:,.1f}"),
+        Column("resident MB", "resident_bytes", per=MIB),
+        Column("at rest", "resident_at_rest_bytes", per=MIB),
         Column("started in s", "start_s", "{:.3f}"),
     ]
     goals = [
@@ -303,10 +449,11 @@ def memory(options):
     ]
     notes = [
         "bytes of each: growth of resident memory, divided, when there are many more of them",
-        f"index: {options.records:,} records or more of 64 bytes on top of a tenth as many, as JSON in append batches of 512, "
-        "64 streams a second of filling, no cache, segments of 64 MiB; after settling, and right after the last append",
-        f"{options.idle_streams:,} streams of which next to none was written to; {options.idle_readers:,} readers of one stream; "
-        "each on top of a tenth as many",
+        f"index: {options.records:,} JSON records of 27 to 138 bytes on top of a tenth as many, in append batches of 512 to 64 "
+        "streams, no cache, segments of 64 MiB; after settling and a moment of load, right after writing, after a restart, and "
+        "resident when settling has just ended",
+        f"{options.idle_streams:,} streams of which next to none was written to ({peer_streams(options):,} for the peer: "
+        f"{open_files_note(options)}); {options.idle_readers:,} readers of one stream; each on top of a tenth as many",
     ]
     return Part("memory", cases, columns, goals, notes, pairs_most=3)
 
@@ -388,6 +535,9 @@ PARTS = {
     "streams": streams,
     "pipeline": pipeline,
     "batches": batches,
+    "read": read,
+    "cold": cold,
+    "sse": sse,
     "memory": memory,
     "restart": restart,
     "shards": shards,

@@ -30,10 +30,10 @@ class Column:
         return "-" if value is None else self.form.format(value / self.per)
 
 
-def latency_columns():
+def latency_columns(of=""):
     return [
-        Column("p50 ms", "p50_us", "{:.2f}", 1000),
-        Column("p99 ms", "p99_us", "{:.2f}", 1000, spread=True, ratio=True),
+        Column(f"{of}p50 ms", "p50_us", "{:.2f}", 1000),
+        Column(f"{of}p99 ms", "p99_us", "{:.2f}", 1000, spread=True, ratio=True),
     ]
 
 

@@ -103,6 +103,8 @@ class Bench:
         outcome = json.loads(text)
         if outcome["totals"]["errors"]:
             raise CannotRun(f"errors under load: {outcome['totals']['errors']}")
+        if outcome["totals"]["operations"] == 0:
+            raise CannotRun(f"not one request was answered within {seconds:g} s")
         return outcome
 
     def _keep(self, text, label):
@@ -175,12 +177,14 @@ def say(text):
 def figures(outcome, series, rate):
     """What a record keeps of an outcome: `rate` names one of its rates, `series` the latencies."""
     latency, server, generator = outcome["latencies"].get(series, {}), outcome["server"], outcome["generator"]
+    megabytes = outcome["totals"]["payload_bytes"] / 1e6
     return {
         "rate": outcome["rates"][rate],
         "operations": outcome["totals"]["operations"],
         "measured_s": outcome["measured_us"] / 1e6,
         **{key: latency.get(key) for key in ("p50_us", "p90_us", "p99_us", "p99_9_us", "max_us")},
         "server_cpu_us": server["cpu_us_per_operation"],
+        "server_cpu_us_per_mb": server["cpu_us"] / megabytes if megabytes else None,
         "resident_bytes": server["resident_bytes"],
         "peak_resident_bytes": server["peak_resident_bytes"],
         "generator_cpu_us": generator["cpu_us_per_operation"],
@@ -192,14 +196,14 @@ def figures(outcome, series, rate):
 
 
 def load(who, workload, *arguments, series="append", rate="operations_per_s", extra=(), shards=1, cpus="0", after=None):
-    """A side: the workload against a fresh server. `after(server, outcome)` may add figures while the server runs."""
+    """A side: the workload against a fresh server. `after(bench, server)` may add figures while the server runs."""
 
     def side(bench):
         with bench.server(who, extra, shards, cpus) as server:
             outcome = bench.generate(server, workload, *arguments)
             found = figures(outcome, series, rate)
             if after:
-                found.update(after(server, outcome))
+                found.update(after(bench, server))
             return found
 
     return side
