@@ -188,7 +188,7 @@ class Disk:
                 place = (place + PAGE_BYTES) % (4 * MIB)
         return statistics.median(times) * 1e6
 
-    def wait_until_quick(self, most_seconds=60):
+    def wait_until_quick(self, most_seconds):
         """The latency once it is below `SLOW_DISK_US`, or after so long; and how long that took."""
         began = time.monotonic()
         while (latency_us := self.latency_us()) >= SLOW_DISK_US and time.monotonic() - began < most_seconds:

@@ -203,6 +203,7 @@ def text_of(name, part, found):
     shown = [text for who, text in SERVERS.items() if any(side.split(",")[0] == who for side in sides)]
     shown = shown or [SERVERS[OURS]]
     count = min(where["pairs"], part.pairs_most)
+    length = f", {where['seconds']:g} s after 1 s of warm-up" if where["seconds"] else ""
     lines = [
         f"# {where['date']}: {part.title}",
         "",
@@ -210,8 +211,7 @@ def text_of(name, part, found):
         f"- machine: {where['machine']}, {where['kernel']}; data on {where['file_system']}",
         f"- command: `{where['command']}` (this is part `{name}`)",
         *[f"- {text}" for text in shown],
-        f"- {count} {'run' if count == 1 else 'runs'} of each, alternating, {where['seconds']:g} s after 1 s of warm-up; medians, "
-        "in brackets least and greatest",
+        f"- {count} {'run' if count == 1 else 'runs'} of each, alternating{length}; medians, in brackets least and greatest",
         *[f"- {note}" for note in part.notes],
         *[f"- {fact}: {value:,.0f}" for fact, value in found["facts"].items()],
         "",

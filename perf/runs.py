@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import json
 import pathlib
+import shlex
 import subprocess
 import tempfile
 import time
@@ -43,11 +44,13 @@ class Part:
     columns: list
     goals: list = ()
     notes: list = ()
-    # Length of a run unless the command line says otherwise.
+    # Length of a run of the load generator unless the command line says otherwise; 0: runs have a length of their own.
     seconds: float = 5
     # For the disk to recover from what a run wrote.
     pause_seconds: float = 0
     pairs_most: int = 1000
+    # Whether runs wait for a quick disk.
+    disk_matters: bool = True
     # A context that is entered before the first run and left after the last one; its value is `bench.state`.
     prepare: object = None
     # What is measured once, besides runs: a function that returns names and values.
@@ -68,18 +71,20 @@ class Bench:
         with tempfile.TemporaryDirectory(prefix="compare-", dir=self.options.dir) as data:
             yield data
 
-    def start(self, who, data, extra=(), shards=1, cpus="0"):
-        return Server(who, self.options.port, data, extra, shards, cpus, self.binary)
+    @contextlib.contextmanager
+    def server_on(self, who, data, extra=(), shards=1, cpus="0"):
+        """One over a data directory, stopped afterwards if that has not happened."""
+        server = Server(who, self.options.port, data, extra, shards, cpus, self.binary)
+        try:
+            yield server
+        finally:
+            server.stop()
 
     @contextlib.contextmanager
     def server(self, who, extra=(), shards=1, cpus="0"):
         """A fresh one, gone with its data afterwards."""
-        with self.data_directory() as data:
-            server = self.start(who, data, extra, shards, cpus)
-            try:
-                yield server
-            finally:
-                server.stop()
+        with self.data_directory() as data, self.server_on(who, data, extra, shards, cpus) as server:
+            yield server
 
     def generate(self, server, workload, *arguments, seconds=None, warm_up="1s", label=None):
         """The outcome of one run of the load generator on core 1."""
@@ -96,6 +101,8 @@ class Bench:
                 done = subprocess.run(command, capture_output=True, text=True, timeout=LOAD_SECONDS_MOST)
             except subprocess.TimeoutExpired:
                 raise CannotRun(f"`{workload}` did not end within {LOAD_SECONDS_MOST} s") from None
+            if done.returncode == 2:
+                raise SystemExit(f"the load generator does not take these options: {done.stderr}\n{shlex.join(command)}")
             if done.returncode:
                 raise CannotRun((done.stderr.strip() or done.stdout.strip()).removeprefix("thalweg bench: "))
             text = pathlib.Path(file.name).read_text()
@@ -115,17 +122,23 @@ class Bench:
         number = len(list(place.glob(f"{name}.*.json")))
         (place / f"{name}.{number:03}.json").write_text(text)
 
-    def once(self, side):
+    def once(self, side, disk_matters=True):
         """One run that counts."""
         for repeated in range(REPEATS_MOST):
-            before_us, waited_s = self.disk.wait_until_quick()
+            before_us, waited_s = self.disk.wait_until_quick(self.options.disk_wait if disk_matters else 0)
+            found, failure = None, None
             with ClockWatch() as clock:
-                found = side(self)
+                try:
+                    found = side(self)
+                except CannotRun as reason:
+                    failure = reason
             if not clock.jumped():
                 break
             say(f"kept from running for {clock.longest_seconds:.1f} s, once more")
         else:
             raise SystemExit(f"kept from running in each of {REPEATS_MOST} runs: is this machine used for something else?")
+        if failure:
+            raise failure
         after_us = self.disk.latency_us()
         return {
             **found,
@@ -139,7 +152,7 @@ class Bench:
 
     def measure(self, name, part):
         """All runs of a part: rounds over all cases and sides, the sides in turn from the left and from the right."""
-        self.part, self.seconds = name, self.options.seconds or part.seconds
+        self.part, self.seconds = name, (self.options.seconds or part.seconds) if part.seconds else 0
         results = {case.name: {"reference": case.reference, "runs": {}, "cannot": {}} for case in part.cases}
         with part.prepare(self) if part.prepare else contextlib.nullcontext() as self.state:
             facts = part.facts(self) if part.facts else {}
@@ -158,7 +171,7 @@ class Bench:
         if who in result["cannot"]:
             return
         try:
-            found = self.once(side)
+            found = self.once(side, part.disk_matters)
         except CannotRun as reason:
             result["cannot"][who] = str(reason)
             result["runs"].pop(who, None)
