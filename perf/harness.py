@@ -271,6 +271,36 @@ class ClockWatch:
         return self.longest_seconds > self.JUMP_SECONDS
 
 
+class OtherWork:
+    """How much of cores 0 and 1 went to processes that are not of this measurement: other ones, the kernel's own, and what the
+    hypervisor gave away. Servers and loads count as ours once they have ended."""
+
+    CORES = (0, 1)
+
+    def __enter__(self):
+        self.began, self.busy, self.own = time.monotonic(), self._busy_seconds(), self._own_seconds()
+        return self
+
+    def __exit__(self, *_):
+        passed = (time.monotonic() - self.began) * len(self.CORES)
+        others = self._busy_seconds() - self.busy - (self._own_seconds() - self.own)
+        self.part = max(others, 0) / passed
+
+    def _busy_seconds(self):
+        total = 0
+        for line in pathlib.Path("/proc/stat").read_text().splitlines():
+            name, *ticks = line.split()
+            if name in {f"cpu{core}" for core in self.CORES}:
+                user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, ticks[:8])
+                total += user + nice + system + irq + softirq + steal
+        return total / TICKS
+
+    @staticmethod
+    def _own_seconds():
+        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        return sum(usage.ru_utime + usage.ru_stime for usage in used)
+
+
 def median(runs, key):
     return statistics.median(run[key] for run in runs)
 

@@ -8,6 +8,9 @@ import statistics
 from harness import NODE_PEER, NODE_PEER_VERSION, OURS, PEER, PEER_VERSION, ROOT, SLOW_DISK_US, commit, file_system, kernel
 from harness import processor
 
+# Above this part of both cores, what else is done on the machine is told.
+OTHER_WORK_MOST = 0.1
+
 SERVERS = {
     OURS: "`thalweg`: 1 shard and `--sync always` where nothing else is said",
     PEER: f"`{PEER}` {PEER_VERSION}: `--durability wal`",
@@ -146,6 +149,9 @@ def disk_lines(part, found):
     repeated = sum(run["repeated"] for run in runs)
     text = f"{slow} of {len(runs)} runs had a slow disk before or after (a synced 4 KiB write took {SLOW_DISK_US} us or more)"
     lines = [f"- {text}"]
+    if disturbed := [run["other_work"] for run in runs if run["other_work"] > OTHER_WORK_MOST]:
+        text = f"{len(disturbed)} of {len(runs)} runs were disturbed: other processes, the kernel or the hypervisor took more than"
+        lines.append(f"- {text} {OTHER_WORK_MOST:.0%} of both cores (median of these {statistics.median(disturbed):.0%})")
     if repeated:
         lines.append(f"- {repeated} runs were made again, because something kept the machine from running meanwhile")
     if slow:

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 
-from harness import OURS, SLOW_DISK_US, TARGET, ClockWatch, Disk, Server
+from harness import OURS, SLOW_DISK_US, TARGET, ClockWatch, Disk, OtherWork, Server
 
 # So often a run is made again before the part is given up.
 REPEATS_MOST = 10
@@ -127,7 +127,7 @@ class Bench:
         for repeated in range(REPEATS_MOST):
             before_us, waited_s = self.disk.wait_until_quick(self.options.disk_wait if disk_matters else 0)
             found, failure = None, None
-            with ClockWatch() as clock:
+            with ClockWatch() as clock, OtherWork() as others:
                 try:
                     found = side(self)
                 except CannotRun as reason:
@@ -146,6 +146,7 @@ class Bench:
             "disk_after_us": round(after_us, 1),
             "waited_for_disk_s": round(waited_s, 1),
             "slow_disk": max(before_us, after_us) >= SLOW_DISK_US,
+            "other_work": round(others.part, 3),
             "longest_gap_s": round(clock.longest_seconds, 3),
             "repeated": repeated,
         }
@@ -179,7 +180,8 @@ class Bench:
             return
         result["runs"].setdefault(who, []).append(found)
         shown = [f"{column.title} {column.show(found[column.key])}" for column in part.columns if column.key in found]
-        say(f"{what}: {', '.join(shown)}{'; slow disk' if found['slow_disk'] else ''}")
+        say(f"{what}: {', '.join(shown)}{'; slow disk' if found['slow_disk'] else ''}; other work "
+            f"{found['other_work']:.0%}")
         time.sleep(part.pause_seconds)
 
 
