@@ -1,23 +1,15 @@
--- wrk: POST appends, round robin over STREAMS streams below PREFIX. SIZE bytes each; with FRAMES, append batches of so
--- many frames. Counts answers other than 200 and 204.
+-- wrk: POST appends, round robin over STREAMS streams below PREFIX, SIZE bytes each. Counts answers other than 200 and 204.
 local streams = tonumber(os.getenv("STREAMS") or "64")
 local size = tonumber(os.getenv("SIZE") or "256")
-local frames = tonumber(os.getenv("FRAMES") or "0")
 local prefix = os.getenv("PREFIX")
 
-local payload = string.rep("x", size)
-local body, suffix = payload, ""
-if frames > 0 then
-  local byte = function(shift) return math.floor(size / shift) % 256 end
-  body = string.rep(string.char(byte(16777216), byte(65536), byte(256), byte(1)) .. payload, frames)
-  suffix = "/append-batch"
-end
+local body = string.rep("x", size)
 
 local requests, next_request = {}, 0
 function init()
   local headers = { ["Content-Type"] = "application/octet-stream" }
   for k = 0, streams - 1 do
-    requests[k] = wrk.format("POST", prefix .. "s" .. k .. suffix, headers, body)
+    requests[k] = wrk.format("POST", prefix .. "s" .. k, headers, body)
   end
 end
 
