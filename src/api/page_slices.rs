@@ -2,7 +2,7 @@
 //!
 //! A page that is gathered whole before it is written passes through memory twice: from the cache to a fresh buffer, page
 //! faults included, and from there, cold again, to the socket. A slice is still in the core's own cache when it is sent, and
-//! its buffer serves for the next one. (Measured on a stream of 24 MB: see `perf/budget.md`.)
+//! its buffer serves for the next one. (Measured: see `perf/budget.md`.)
 //!
 //! Contract: the head of the answer, with its length, is written first, so what follows must come: the segments are held, and
 //! what has left the memory meanwhile is read from disk. If that fails the connection is cut, which is the only way left to

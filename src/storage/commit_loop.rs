@@ -2,10 +2,9 @@
 //!
 //! The loop is a detached task in the shard's own queue, where tasks run in the order in which they were woken: it is woken
 //! before those whom a completion lets go on, so that the disk has the next commit before they are answered. It is never
-//! cancelled. It awaits file operations directly, never in
-//! a race: the executor keeps every waker of a pending file operation. Any failure ends it and latches the log; only a
-//! write that the executor reports as cancelled (`ETIMEDOUT`: a stray cancellation may hit the wrong operation) is
-//! repeated once with the same bytes.
+//! cancelled, and awaits file operations directly, never in a race: the executor keeps every waker of a pending file
+//! operation. Any failure ends it and latches the log; only a write that the executor reports as cancelled (`ETIMEDOUT`: a
+//! stray cancellation may hit the wrong operation) is repeated once with the same bytes.
 
 use std::io;
 use std::rc::Rc;

@@ -3,7 +3,7 @@
 //! The executor hands its entries to the kernel, and looks at completions, once per turn of its loop: after every runnable
 //! task has run. For commits that is the wrong moment twice. The next commit would wait until the acknowledgements of the one
 //! before are sent, with an idle disk meanwhile; and each turn costs half a dozen system calls, which on a shard with few
-//! clients is more than everything else that an append costs (`perf/records`, "the ring of the log").
+//! clients is more than everything else that an append costs (`perf/records/2026-11-30-ring.md`).
 //!
 //! Contract:
 //! - [`WriteRing::write`] submits before it returns its future's first `Pending`. Any number of writes may overlap; they are
