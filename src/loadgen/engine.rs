@@ -452,7 +452,7 @@ impl Engine {
         let connection = &mut self.connections[index];
         let in_flight = connection.in_flight.len();
         if in_flight > 0 && !connection.member.role.is_drained(in_flight) {
-            self.measure.tally.error(why);
+            self.measure.tally.errors_of(why, in_flight as u64);
         }
         let mut context =
             Context { now_ns, due_ns: now_ns, measure: &mut self.measure, fatal: &mut self.fatal };

@@ -30,28 +30,34 @@ const CURVE_REST: f64 = 1e-5;
 pub struct Gatherer {
     threads: usize,
     window: Window,
+    /// The series of the timeline.
+    main: Series,
     /// Seconds of which not all threads have reported: the sum so far, and how many have.
     open: BTreeMap<i64, (Tally, usize)>,
-    seconds: Vec<(i64, Tally)>,
+    /// The sum of those of the window that are complete.
+    total: Tally,
+    timeline: Vec<Second>,
     cpu_ns: Vec<u64>,
     waited_ns: Vec<u64>,
 }
 
 impl Gatherer {
-    /// For so many threads.
-    pub fn new(threads: usize, window: Window) -> Self {
+    /// For so many threads; `main` is the series of the timeline.
+    pub fn new(threads: usize, window: Window, main: Series) -> Self {
         Self {
             threads,
             window,
+            main,
             open: BTreeMap::new(),
-            seconds: Vec::new(),
+            total: Tally::default(),
+            timeline: Vec::new(),
             cpu_ns: vec![0; threads],
             waited_ns: vec![0; threads],
         }
     }
 
     /// Adds a report; the second that is complete with it.
-    pub fn add(&mut self, report: Report) -> Option<(i64, &Tally)> {
+    pub fn add(&mut self, report: Report) -> Option<(i64, Tally)> {
         if report.second >= 0 {
             self.cpu_ns[report.thread] += report.cpu_ns;
             self.waited_ns[report.thread] += report.waited_ns;
@@ -63,18 +69,32 @@ impl Gatherer {
             return None;
         }
         let (sum, _) = self.open.remove(&report.second)?;
-        self.seconds.push((report.second, sum));
-        self.seconds.last().map(|(second, tally)| (*second, tally))
+        if report.second >= 0 {
+            self.total.add(&sum);
+            self.timeline.push(self.second(report.second, &sum));
+        }
+        Some((report.second, sum))
+    }
+
+    fn second(&self, second: i64, tally: &Tally) -> Second {
+        let histogram = tally.histogram(self.main);
+        let at = |quantile| histogram.map_or(0, |histogram| histogram.value_at_quantile(quantile));
+        Second {
+            at_ms: (self.window.end_of(second) - self.window.start_ns) / (SECOND_NS / 1000),
+            operations: tally.operations,
+            records: tally.records,
+            payload_bytes: tally.payload_bytes,
+            errors: tally.error_count(),
+            p50_us: at(0.5),
+            p99_us: at(0.99),
+        }
     }
 
     /// All threads are done.
-    pub fn finish(mut self) -> Gathered {
-        self.seconds.retain(|(second, _)| *second >= 0);
-        self.seconds.sort_unstable_by_key(|(second, _)| *second);
-        let mut total = Tally::default();
-        self.seconds.iter().for_each(|(_, tally)| total.add(tally));
-        let Self { window, seconds, cpu_ns, waited_ns, .. } = self;
-        Gathered { window, total, seconds, cpu_ns, waited_ns }
+    pub fn finish(self) -> Gathered {
+        let Self { window, total, mut timeline, cpu_ns, waited_ns, .. } = self;
+        timeline.sort_unstable_by_key(|second| second.at_ms);
+        Gathered { window, total, timeline, cpu_ns, waited_ns }
     }
 }
 
@@ -83,7 +103,7 @@ pub struct Gathered {
     window: Window,
     /// All of it.
     pub total: Tally,
-    seconds: Vec<(i64, Tally)>,
+    timeline: Vec<Second>,
     cpu_ns: Vec<u64>,
     waited_ns: Vec<u64>,
 }
@@ -91,15 +111,14 @@ pub struct Gathered {
 impl Gathered {
     /// A window that was counted elsewhere.
     pub fn of(window: Window, total: Tally) -> Self {
-        Self { window, total, seconds: Vec::new(), cpu_ns: Vec::new(), waited_ns: Vec::new() }
+        Self { window, total, timeline: Vec::new(), cpu_ns: Vec::new(), waited_ns: Vec::new() }
     }
 
-    /// The outcome, without verification. `main` is the series of the timeline.
+    /// The outcome, without verification.
     pub fn outcome(
         self,
         plan: &Plan,
         conditions: Conditions,
-        main: Series,
         server: Option<ServerUse>,
         extra: BTreeMap<String, Value>,
     ) -> Outcome {
@@ -130,25 +149,11 @@ impl Gathered {
                 payload_bytes_per_s: per_s(total.payload_bytes),
             },
             latencies: latencies.collect(),
-            timeline: self.seconds.iter().map(|(second, tally)| self.second(*second, tally, main)).collect(),
             generator: self.generator(measured_us),
+            timeline: self.timeline,
             server,
             verified: None,
             extra,
-        }
-    }
-
-    fn second(&self, second: i64, tally: &Tally, main: Series) -> Second {
-        let at =
-            |quantile| tally.histogram(main).map_or(0, |histogram| histogram.value_at_quantile(quantile));
-        Second {
-            at_ms: (self.window.end_of(second) - self.window.start_ns) / (SECOND_NS / 1000),
-            operations: tally.operations,
-            records: tally.records,
-            payload_bytes: tally.payload_bytes,
-            errors: tally.error_count(),
-            p50_us: at(0.5),
-            p99_us: at(0.99),
         }
     }
 
@@ -224,7 +229,7 @@ mod tests {
     #[test]
     fn a_second_is_complete_when_all_threads_have_reported() {
         let window = Window { begin_ns: 0, start_ns: SECOND_NS, end_ns: 3 * SECOND_NS };
-        let mut gatherer = Gatherer::new(2, window);
+        let mut gatherer = Gatherer::new(2, window, Series::Append);
         let tally = Tally { operations: 5, ..Tally::default() };
         let mut add = |thread, second| {
             let report = Report {
@@ -244,6 +249,9 @@ mod tests {
         assert_eq!(add(1, 1), Some((1, 10)));
         let gathered = gatherer.finish();
         assert_eq!(gathered.total.operations, 20, "the warm-up does not count");
+        let timeline: Vec<(u64, u64)> =
+            gathered.timeline.iter().map(|second| (second.at_ms, second.operations)).collect();
+        assert_eq!(timeline, [(1000, 10), (2000, 10)]);
         let generator = gathered.generator(2_000_000);
         assert_eq!((generator.cpu_us, generator.limited), (1_800_000, false));
         assert!((generator.busy - 0.6).abs() < 1e-9, "{}", generator.busy);
@@ -255,7 +263,7 @@ mod tests {
         let generator = |cpu_ns: u64, waited_ns: u64, sent_free, sent_late| {
             let total = Tally { sent_free, sent_late, ..Tally::default() };
             let (cpu_ns, waited_ns) = (vec![0, cpu_ns], vec![waited_ns, 0]);
-            Gathered { window, total, seconds: vec![], cpu_ns, waited_ns }.generator(1_000_000)
+            Gathered { window, total, timeline: vec![], cpu_ns, waited_ns }.generator(1_000_000)
         };
         let waiting = generator(0, 110_000_000, 0, 0);
         assert!(waiting.limited && waiting.why.contains("11 %"), "{waiting:?}");

@@ -99,9 +99,14 @@ impl Tally {
 
     /// Adds a failure.
     pub fn error(&mut self, name: &str) {
+        self.errors_of(name, 1);
+    }
+
+    /// Adds failures of the same kind.
+    pub fn errors_of(&mut self, name: &str, failures: u64) {
         match self.errors.get_mut(name) {
-            Some(count) => *count += 1,
-            None => drop(self.errors.insert(name.to_owned(), 1)),
+            Some(count) => *count += failures,
+            None => drop(self.errors.insert(name.to_owned(), failures)),
         }
     }
 

@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_line_has_rates_of_its_own_second() {
-        let window = Window { begin_ns: 0, start_ns: 500_000_000, end_ns: 1_750_000_000 };
+        let window = Window { begin_ns: 2_000_000_000, start_ns: 2_500_000_000, end_ns: 3_750_000_000 };
         let mut tally = Tally { operations: 1000, records: 2000, ..Tally::default() };
         tally.latency(Series::Append, 1_500_000);
         tally.error("x");

@@ -68,7 +68,7 @@ pub fn run(plan: Plan, progress: &mut Progress) -> Result<Outcome, String> {
     let measured_ns = restart_ms.iter().map(|ms| (ms * 1e6) as u64).sum::<u64>().max(1_000);
     let window = Window { begin_ns: 0, start_ns: 0, end_ns: measured_ns };
     let gathered = Gathered::of(window, tally);
-    let mut outcome = gathered.outcome(plan, conditions, Series::Restart, Some(server_use), extra);
+    let mut outcome = gathered.outcome(plan, conditions, Some(server_use), extra);
     outcome.verified = Some(verified);
     Ok(outcome)
 }

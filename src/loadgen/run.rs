@@ -60,7 +60,7 @@ pub fn run(mut plan: Plan, progress: &mut Progress) -> Result<Outcome, String> {
     let (gathered, server, finished) = load(&scene, progress)?;
     drop(responder);
     let extra = extra(&scene, &gathered, &finished);
-    let mut outcome = gathered.outcome(&scene.plan, conditions, scene.plan.main_series(), server, extra);
+    let mut outcome = gathered.outcome(&scene.plan, conditions, server, extra);
     if scene.plan.verify {
         progress.say("reading everything back");
         outcome.verified = Some(verified(&scene, finished)?);
@@ -143,7 +143,7 @@ fn gather(
     reports: &Receiver<Report>,
     progress: &mut Progress,
 ) -> (Gathered, Option<ServerUse>) {
-    let mut gatherer = Gatherer::new(plan.load.threads, window);
+    let mut gatherer = Gatherer::new(plan.load.threads, window, plan.main_series());
     // When, and what the server had used then: unknown as long as the time has not come, and if it is gone by then.
     let mut marks = [(window.start_ns, None::<Option<u64>>), (window.end_ns, None)];
     loop {
@@ -157,7 +157,7 @@ fn gather(
         match reports.recv_timeout(clock.until(next_mark_ns.min(now_ns + SECOND_NS))) {
             Ok(report) => {
                 if let Some((second, tally)) = gatherer.add(report) {
-                    progress.second(plan, window, second, tally);
+                    progress.second(plan, window, second, &tally);
                 }
             }
             Err(RecvTimeoutError::Timeout) => {}

@@ -90,7 +90,11 @@ fn a_pipeline_survives_a_cut() {
         let outcome = outcome(plan).unwrap();
         let verified = outcome.verified.unwrap();
         assert_eq!((verified.missing, verified.different), (0, 0), "{fault:?}: {verified:?}");
-        assert!(fake.has_misbehaved() && outcome.totals.errors.len() == 1, "{:?}", outcome.totals.errors);
+        assert!(fake.has_misbehaved());
+        // The fake answers one request after the other: of the eight under way at most seven were still to come.
+        let lost = outcome.totals.errors["connection closed"]
+            + outcome.totals.errors.get("connection reset").unwrap_or(&0);
+        assert!((1..=8).contains(&lost), "{:?}", outcome.totals.errors);
     }
 }
 
