@@ -132,8 +132,6 @@ pub const LISTING_PAGE_MAX: usize = 1000;
 /// Streams that a listing looks at before other work gets a turn.
 pub const LISTED_PER_TURN_MAX: usize = 256;
 
-/// Bytes of a large page that are sent at a time from memory: they and their copy fit in a core's own cache.
-pub const PAGE_SLICE_BYTES: usize = 128 * 1024;
 /// Bytes of a page of a catch-up read (`--read-page-bytes`).
 pub const READ_PAGE_BYTES_DEFAULT: u64 = 1024 * 1024;
 /// Smallest `--read-page-bytes`.

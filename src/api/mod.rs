@@ -17,7 +17,6 @@ pub mod large;
 pub mod listing;
 pub mod long_poll;
 pub mod metadata;
-pub mod page_slices;
 pub mod publish;
 pub mod range;
 pub mod read;

@@ -14,7 +14,7 @@ use crate::shard::table::StreamId;
 use crate::storage::log::{Held, ReadError};
 
 use super::answer::{Manner, record_range, retained_headers};
-use super::{Api, Named, Request, page_slices, range, start};
+use super::{Api, Named, Request, range, start};
 
 /// How the bytes of a page are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,9 +222,6 @@ impl Api {
 
     /// Answers with a page: at once from memory, or by a future that reads it from disk.
     pub fn page(&self, manner: Manner, stream: &Stream, page: Page, out: &mut Vec<u8>) -> Step {
-        if let Some(step) = self.page_in_slices(manner, stream, &page, out) {
-            return step;
-        }
         let begin = out.len();
         if self.page_from_memory(manner, stream, &page, out) {
             return Step::Done;
@@ -233,30 +230,6 @@ impl Api {
         let pieces = range::pieces(&self.shard, stream, page.wanted.from.bytes, page.to.bytes);
         let api = self.clone();
         OneShot::step(async move { (api.page_from_disk(manner, page, &pieces).await, Fill::End) })
-    }
-
-    /// Answers slice by slice, if that is worth it and all bytes are in memory.
-    fn page_in_slices(
-        &self,
-        manner: Manner,
-        stream: &Stream,
-        page: &Page,
-        out: &mut Vec<u8>,
-    ) -> Option<Step> {
-        let is_plain = matches!(page.wanted.view, View::Raw | View::Array);
-        if !is_plain || page.stored_bytes() <= limits::PAGE_SLICE_BYTES as u64 {
-            return None;
-        }
-        let pieces = stream.extents.pieces(page.wanted.from.bytes, page.to.bytes);
-        let pieces: Vec<_> = pieces.take(page_slices::PIECES_MAX + 1).collect();
-        if pieces.len() > page_slices::PIECES_MAX || !page_slices::are_cached(self, &pieces) {
-            return None;
-        }
-        let mut answer = self.answer(out, Status::OK, manner);
-        page_headers(&mut answer, stream, page);
-        let Some(out) = answer.length_then(page.body_bytes()) else { return Some(Step::Done) };
-        begin_body(out, page.wanted.view);
-        Some(page_slices::step(self, page.id, page.wanted.view, pieces))
     }
 
     /// Appends the whole answer if its bytes are in memory; else `out` holds rubbish past its former end.
@@ -371,23 +344,16 @@ fn end_body(out: &mut Vec<u8>, begin: usize, stream: &Stream, page: &Page) {
         View::Raw => {}
         View::Array => {
             if out.len() > begin {
-                close_array(out, page.id);
-            } else {
-                out.push(b']');
+                let separator = out.pop();
+                assert_eq!(separator, Some(b','), "records of stream {} end in a separator", page.id.lineage);
             }
+            out.push(b']');
         }
         View::Lines => {
             json::separators_to_lines(&mut out[begin..], lengths(stream, page));
         }
         View::Envelopes => unreachable!("envelopes are not written in place"),
     }
-}
-
-/// Closes an array of records behind the last one, whose separator goes.
-pub fn close_array(out: &mut Vec<u8>, id: StreamId) {
-    let separator = out.pop();
-    assert_eq!(separator, Some(b','), "records of stream {} end in a separator", id.lineage);
-    out.push(b']');
 }
 
 /// Writes a body of envelopes of the page's `bytes`.
