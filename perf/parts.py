@@ -47,9 +47,7 @@ def connections_case(connections):
 
 def streams(options):
     counts = (100, 10_000, 100_000)
-    cases = [
-        Case(f"{count:,} streams", both("append", "--streams", count, "--connections", 256), PEER) for count in counts
-    ]
+    cases = [Case(f"{count:,} streams", both("append", "--streams", count, "--connections", 256), PEER) for count in counts]
 
     def of_fewest(case):
         return lambda figures: quotient(figures.median(case, OURS, "rate"), figures.median(cases[0].name, OURS, "rate"))
@@ -160,7 +158,9 @@ def read(options):
         return both("read", *arguments, series="catch_up", rate="payload_bytes_per_s")
 
     cases = [Case("binary", sides("binary"), PEER), Case("JSON array", sides("json"), PEER)]
-    goals = [Goal(f"{case.name}: MB/s, times the peer's", ratio_of(case.name, OURS, PEER, "rate"), at_least=1) for case in cases]
+    goals = [
+        Goal(f"{case.name}: MB/s, times the peer's", ratio_of(case.name, OURS, PEER, "rate"), at_least=1) for case in cases
+    ]
     notes = ["records of 256 bytes, written 512 at a time; in memory when they are read"]
     return Part("catch-up reads of a stream of 24 MB, 4 connections", cases, read_columns(), goals, notes)
 
@@ -192,8 +192,8 @@ def cold(options):
         at_least=0.7,
     )
     notes = [
-        "written in turn to all streams, 512 records of 256 bytes at a time, then 20 s for settling; segments of 64 MiB, a cache "
-        "of 64 MiB; the disk: 1 MiB direct reads in order, right after each run",
+        "written in turn to all streams, 512 records of 256 bytes at a time, then 20 s for settling; segments of 64 MiB, a "
+        "cache of 64 MiB; the disk: 1 MiB direct reads in order, right after each run",
         "files unchanged: at the end of the run; less than the run took means that settling was still under way",
     ]
     title = "cold catch-up reads of streams of 24 MB that were written interleaved"
@@ -231,7 +231,7 @@ def shards(options):
     ]
     goals = [
         Goal(f"{case.name}: CPU, times that of one shard", ratio_of(case.name, two, one, "server_cpu_us"), at_most=most)
-        for case, most in zip(cases, (1.1, 2.5))
+        for case, most in zip(cases, (1.1, 2.5), strict=True)
     ]
     columns = load_columns("appends/s", operation="append")
     notes = ["the second shard has core 1, which the load uses as well: compare CPU time, not rates; `--spin-us 0`"]
@@ -521,7 +521,8 @@ def restart(options):
     notes = [
         f"{options.records:,} records or more of 64 bytes: ours single JSON records (append batches of 512), the peer's JSON "
         "arrays of 512; 0.3 s of single appends before each restart",
-        "from the start of the process to the answer to a HEAD of a stream that was there before; files may be in the page cache",
+        "from the start of the process to the answer to a HEAD of a stream that was there before; files may be in the page "
+        "cache",
     ]
     return Part("restart over many records", cases, columns, goals, notes, seconds=0, prepare=filled)
 

@@ -5,8 +5,7 @@ import datetime
 import json
 import statistics
 
-from harness import NODE_PEER, NODE_PEER_VERSION, OURS, PEER, PEER_VERSION, ROOT, SLOW_DISK_US, commit, file_system, kernel
-from harness import processor
+from harness import NODE_PEER, NODE_PEER_VERSION, OURS, PEER, PEER_VERSION, ROOT, SLOW_DISK_US, file_system, kernel, processor
 
 # Above this part of both cores, what else is done on the machine is told.
 OTHER_WORK_MOST = 0.1
@@ -150,10 +149,13 @@ def disk_lines(part, found):
     text = f"{slow} of {len(runs)} runs had a slow disk before or after (a synced 4 KiB write took {SLOW_DISK_US} us or more)"
     lines = [f"- {text}"]
     if disturbed := [run["other_work"] for run in runs if run["other_work"] > OTHER_WORK_MOST]:
-        text = f"{len(disturbed)} of {len(runs)} runs were disturbed: other processes, the kernel or the hypervisor took more than"
-        lines.append(f"- {text} {OTHER_WORK_MOST:.0%} of both cores (median of these {statistics.median(disturbed):.0%})")
+        middle = statistics.median(disturbed)
+        lines.append(
+            f"- {len(disturbed)} of {len(runs)} runs were disturbed: other processes, the kernel or the hypervisor took more "
+            f"than {OTHER_WORK_MOST:.0%} of both cores (median of these {middle:.0%})"
+        )
     if repeated:
-        lines.append(f"- {repeated} runs were made again, because something kept the machine from running meanwhile")
+        lines.append(f"- runs made again because something kept the machine from running meanwhile: {repeated}")
     if slow:
         lines += ["", "Without the runs on a slow disk:" if slow < len(runs) else "Not one run had a quick disk."]
         if slow < len(runs):
@@ -191,8 +193,8 @@ def goal_lines(part, found):
 def conditions(options, seconds):
     return {
         "date": options.stamp,
-        "started_at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "commit": commit(),
+        "written_at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "commit": options.commit,
         "binary": "a release build of the commit" if not options.given else "named on the command line",
         "machine": processor(),
         "kernel": kernel(),
@@ -232,14 +234,18 @@ def text_of(name, part, found):
 
 
 def write(options, name, part, found, seconds):
-    """Writes both files; returns the text."""
+    """Writes both files; returns the text and the goals."""
     found = {"part": name, "title": part.title, "conditions": conditions(options, seconds), **found}
+    found["goals"] = []
+    for goal in part.goals:
+        wanted, value, met = goal.row(Figures(found))
+        found["goals"].append({"goal": goal.text, "wanted": wanted, "found": value, "met": met.strip("*")})
     text = text_of(name, part, found)
     stem = options.records_dir / f"{options.stamp}-compare-{name}"
     stem.parent.mkdir(parents=True, exist_ok=True)
     stem.with_suffix(".md").write_text(text)
     stem.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
-    return text
+    return text, found["goals"]
 
 
 RECORDS = ROOT / "perf/records"

@@ -9,6 +9,7 @@ import dataclasses
 import json
 import pathlib
 import shlex
+import shutil
 import subprocess
 import tempfile
 import time
@@ -63,7 +64,7 @@ class Bench:
     def __init__(self, options, binary, generator):
         self.options, self.binary, self.generator = options, binary, generator
         self.disk = Disk(options.dir)
-        self.seconds, self.part, self.state = 0, "", None
+        self.seconds, self.part, self.label, self.state = 0, "", "", None
         self.outcomes = TARGET / "compare"
 
     @contextlib.contextmanager
@@ -89,7 +90,7 @@ class Bench:
     def generate(self, server, workload, *arguments, seconds=None, warm_up="1s", label=None):
         """The outcome of one run of the load generator on core 1."""
         seconds = self.seconds if seconds is None else seconds
-        label = label or f"{server.who}, {workload}"
+        label = label or self.label
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
             command = [self.generator, "bench", workload, "--target", f"http://127.0.0.1:{server.port}", *arguments]
             if "--style" not in arguments:
@@ -104,7 +105,9 @@ class Bench:
             if done.returncode == 2:
                 raise SystemExit(f"the load generator does not take these options: {done.stderr}\n{shlex.join(command)}")
             if done.returncode:
-                raise CannotRun((done.stderr.strip() or done.stdout.strip()).removeprefix("thalweg bench: "))
+                reason = (done.stderr.strip() or done.stdout.strip()).removeprefix("thalweg bench: ")
+                # Advice for somebody who mistook the server.
+                raise CannotRun(reason.split(": is it a Durable Streams server")[0])
             text = pathlib.Path(file.name).read_text()
         self._keep(text, label)
         outcome = json.loads(text)
@@ -154,6 +157,7 @@ class Bench:
     def measure(self, name, part):
         """All runs of a part: rounds over all cases and sides, the sides in turn from the left and from the right."""
         self.part, self.seconds = name, (self.options.seconds or part.seconds) if part.seconds else 0
+        shutil.rmtree(self.outcomes / name, ignore_errors=True)
         results = {case.name: {"reference": case.reference, "runs": {}, "cannot": {}} for case in part.cases}
         with part.prepare(self) if part.prepare else contextlib.nullcontext() as self.state:
             facts = part.facts(self) if part.facts else {}
@@ -161,7 +165,8 @@ class Bench:
                 for case in part.cases:
                     sides = list(case.sides.items())
                     for who, side in sides if number % 2 == 0 else reversed(sides):
-                        self._one(part, results[case.name], f"{number + 1}: {case.name}, {who}", who, side)
+                        self.label = f"{case.name}, {who}"
+                        self._one(part, results[case.name], f"{number + 1}: {self.label}", who, side)
         # In the order of the sides, whichever ran first.
         for case in part.cases:
             runs = results[case.name]["runs"]
@@ -180,8 +185,8 @@ class Bench:
             return
         result["runs"].setdefault(who, []).append(found)
         shown = [f"{column.title} {column.show(found[column.key])}" for column in part.columns if column.key in found]
-        say(f"{what}: {', '.join(shown)}{'; slow disk' if found['slow_disk'] else ''}; other work "
-            f"{found['other_work']:.0%}")
+        slow = "slow disk; " if found["slow_disk"] else ""
+        say(f"{what}: {', '.join(shown)}; {slow}other work {found['other_work']:.0%}")
         time.sleep(part.pause_seconds)
 
 
