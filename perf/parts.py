@@ -108,12 +108,12 @@ def batches(options):
             lambda figures: scaled(figures.median(name, binary, "rate"), 1e-6),
             at_least=lambda figures: min(4, figures.facts[DISK_WRITES] * 0.8 / PAYLOAD_BYTES),
         ),
-        Goal("batch of binary: segments written", lambda figures: figures.median(name, binary, "segments"), at_least=10),
+        Goal("batch of binary: segment files", lambda figures: figures.median(name, binary, "segments"), at_least=10),
         Goal("batch of JSON: rate, times the peer's arrays", ratio_of(name, batch, peer, "rate"), at_least=2.5),
         Goal("JSON arrays: rate, times the peer's", ratio_of(name, array, peer, "rate"), at_least=1.5),
     ]
     columns = load_columns("million records/s", 1e6, "{:.2f}", "request")
-    columns.append(Column("segments", "segments"))
+    columns.append(Column("segment files", "segments"))
     return Part(
         "append batches and JSON arrays of 512 records of 256 bytes, 8 connections, 64 streams",
         [Case(name, sides, peer)],
@@ -186,11 +186,12 @@ def cold(options):
         Column("one read at a time", "disk_read_rate_alone", per=1e6),
         Column("files unchanged for s", "rest_s", "{:.1f}"),
     ]
-    goal = Goal(
-        "MB/s, part of the disk's, 8 under way",
-        lambda figures: quotient(figures.median(case.name, OURS, "rate"), figures.median(case.name, OURS, "disk_read_rate")),
-        at_least=0.7,
-    )
+
+    def of_disk(figures):
+        alone = [figures.median(case.name, OURS, key) for key in ("disk_read_rate", "disk_read_rate_alone")]
+        return None if None in alone else quotient(figures.median(case.name, OURS, "rate"), max(alone))
+
+    goal = Goal("MB/s, part of the disk's (the better of the two)", of_disk, at_least=0.7)
     notes = [
         "written in turn to all streams, 512 records of 256 bytes at a time, then 20 s for settling; segments of 64 MiB, a "
         "cache of 64 MiB; the disk: 1 MiB direct reads in order, right after each run",

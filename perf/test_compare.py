@@ -34,6 +34,7 @@ class Records(unittest.TestCase):
 
     def test_a_slow_disk_gives_a_second_table_without_it(self):
         slow = of(1000, slow_disk=True)
+        self.assertEqual(record.Figures(found([of(10), slow, slow], [of(10)])).median("c", "ours", "rate"), 1000)
         lines = record.disk_lines(part(), found([of(10), of(20), slow, slow], [of(10)]))
         self.assertIn("2 of 5 runs had a slow disk", lines[0])
         self.assertEqual(lines[-2], "| c | ours | 15 [10 to 20] | 1.50 | 1.50 |")
