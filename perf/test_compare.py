@@ -1,6 +1,5 @@
 """Checks of what `scripts/compare` makes of its runs: `python3 -m unittest discover -s perf`."""
 
-import time
 import types
 import unittest
 
