@@ -29,6 +29,8 @@ pub const DRAIN_NS: u64 = 10 * SECOND_NS;
 const RETRY_NS: u64 = 50_000_000;
 /// How long the first connections may take.
 const CONNECT_NS: u64 = 10 * SECOND_NS;
+/// A thread that looks at its connections this much later than it wanted was stopped, or its machine was.
+const STILL_NS: u64 = 50_000_000;
 /// A request of an open loop that had a free connection is late after this.
 const LATE_NS: u64 = 1_000_000;
 /// Bytes of an error's body that are kept.
@@ -156,8 +158,12 @@ impl Engine {
         for index in 0..self.connections.len() {
             self.opened(index);
         }
+        let mut expected_ns = u64::MAX;
         loop {
             let now_ns = self.clock.now_ns();
+            if now_ns > expected_ns.saturating_add(STILL_NS) {
+                self.measure.stood_still(expected_ns..now_ns);
+            }
             self.measure.turn(now_ns);
             if let Some(fatal) = self.fatal.take() {
                 return Err(fatal);
@@ -172,6 +178,7 @@ impl Engine {
             }
             self.wake_resting(now_ns);
             let until_ns = self.start_due(now_ns);
+            expected_ns = until_ns.min(self.measure.boundary_ns()).max(now_ns);
             let count = self.wait(until_ns)?;
             for change in 0..count {
                 self.change(change);

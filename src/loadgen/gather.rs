@@ -19,6 +19,8 @@ use super::plan::Plan;
 const BUSY_MAX: f64 = 0.9;
 /// A thread that waits for a core longer than this part of the time is kept from its work by other processes.
 const WAITED_MAX: f64 = 0.1;
+/// Part of the time that threads may have stood still.
+const STILL_MAX: f64 = 0.02;
 /// Part of an open loop's requests that may be sent late although a connection was free.
 const LATE_MAX: f64 = 0.01;
 /// Steps of a latency curve in each halving of the distance to 100 %.
@@ -172,6 +174,11 @@ impl Gathered {
                 waited * 100.0
             ));
         }
+        let still = self.total.still_ns as f64 / 1e3 / measured_us as f64;
+        if still > STILL_MAX {
+            let still_ms = self.total.still_ns / 1_000_000;
+            why.push(format!("it stood still for {still_ms} ms: it was stopped, or the machine was"));
+        }
         let (free, late) = (self.total.sent_free, self.total.sent_late);
         if late as f64 > free as f64 * LATE_MAX {
             why.push(format!(
@@ -269,6 +276,9 @@ mod tests {
         assert!(waiting.limited && waiting.why.contains("11 %"), "{waiting:?}");
         let busy = generator(910_000_000, 0, 0, 0);
         assert!(busy.limited && busy.why.contains("91 %"), "{busy:?}");
+        let still = Tally { still_ns: 30_000_000, ..Tally::default() };
+        let still = Gathered::of(window, still).generator(1_000_000);
+        assert!(still.limited && still.why.contains("30 ms"), "{still:?}");
         let late = generator(100_000_000, 0, 1000, 11);
         assert!(late.limited && late.why.contains("11 of 1000"), "{late:?}");
         assert!(!generator(890_000_000, 90_000_000, 1000, 10).limited);

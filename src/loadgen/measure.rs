@@ -8,6 +8,7 @@
 //! none.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::mpsc::Sender;
 
 use hdrhistogram::Histogram;
@@ -88,6 +89,8 @@ pub struct Tally {
     pub sent_free: u64,
     /// See `sent_free`.
     pub sent_late: u64,
+    /// Time that a thread stood still although it had something to do.
+    pub still_ns: u64,
     pub(super) histograms: [Option<Histogram<u64>>; Series::ALL.len()],
 }
 
@@ -132,6 +135,7 @@ impl Tally {
         self.received_bytes += other.received_bytes;
         self.sent_free += other.sent_free;
         self.sent_late += other.sent_late;
+        self.still_ns += other.still_ns;
         for (name, count) in &other.errors {
             *self.errors.entry(name.clone()).or_default() += count;
         }
@@ -231,13 +235,24 @@ impl Measure {
     #[inline]
     pub fn turn(&mut self, now_ns: u64) {
         if now_ns >= self.boundary_ns {
-            self.hand_over(now_ns);
+            self.hand_over(now_ns, 0..0);
         }
     }
 
+    /// The thread stood still for that time, which has just ended.
+    pub fn stood_still(&mut self, time_ns: Range<u64>) {
+        let now_ns = time_ns.end;
+        if now_ns >= self.boundary_ns {
+            self.hand_over(now_ns, time_ns.clone());
+        }
+        self.tally.still_ns += now_ns - time_ns.start.max(self.window.end_of(self.second - 1)).min(now_ns);
+    }
+
     #[cold]
-    fn hand_over(&mut self, now_ns: u64) {
+    fn hand_over(&mut self, now_ns: u64, still_ns: Range<u64>) {
         while now_ns >= self.boundary_ns {
+            let begin_ns = self.window.end_of(self.second - 1).max(still_ns.start);
+            self.tally.still_ns += still_ns.end.min(self.boundary_ns).saturating_sub(begin_ns);
             let (cpu_ns, waited_ns) = (usage::thread_cpu_ns(), usage::thread_waited_ns());
             let report = Report {
                 thread: self.thread,
@@ -316,6 +331,19 @@ mod tests {
         drop(measure);
         let operations: Vec<u64> = reports.iter().map(|report| report.tally.operations).collect();
         assert_eq!(operations, [1, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn time_that_a_thread_stood_still_is_charged_to_its_seconds() {
+        let (sender, reports) = mpsc::channel();
+        let mut measure = Measure::new(0, WINDOW, Some(sender));
+        measure.stood_still(3_600_000_000..3_700_000_000);
+        measure.stood_still(4_900_000_000..6_100_000_000);
+        measure.stood_still(6_500_000_000..6_600_000_000);
+        measure.stood_still(7_000_000_000..9_000_000_000);
+        drop(measure);
+        let still_ms: Vec<u64> = reports.iter().map(|report| report.tally.still_ns / 1_000_000).collect();
+        assert_eq!(still_ms, [100, 100, 1000, 200, 250]);
     }
 
     #[test]

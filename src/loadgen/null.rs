@@ -1,6 +1,9 @@
 //! A server that does nothing: it answers every POST with 204 and every PUT with 201 at once. What a run against it costs
 //! is the cost of the generator.
 //!
+//! On a core of its own it does not sleep while there is load: a peer that must be woken would charge the wake-up to whoever
+//! sends, and a server that is busy need not be woken either.
+//!
 //! Contract: requests must be well-formed, with a `Content-Length`; any other closes the connection.
 
 use std::io::{self, Read, Write};
@@ -24,6 +27,8 @@ const CREATED: &[u8] = b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\
 const SCRATCH_BYTES: usize = 256 * 1024;
 /// How often it looks whether it should stop.
 const TURN: Duration = Duration::from_millis(20);
+/// Looks without news after which it sleeps.
+const IDLE_LOOKS: u32 = 50_000;
 /// The listener's token.
 const LISTENER: u64 = u64::MAX;
 
@@ -46,9 +51,8 @@ impl NullServer {
         let mut responder = Responder { poller: Poller::new()?, listener, peers: Vec::new() };
         responder.poller.add(responder.listener.as_raw_fd(), LISTENER)?;
         let thread = std::thread::Builder::new().name("null".to_owned()).spawn(move || {
-            // Unpinned it is slower, not wrong.
-            let _ = cpu.map(|cpu| usage::pin(&[cpu]));
-            responder.run(&stopped);
+            let owns_core = cpu.is_some_and(|cpu| usage::pin(&[cpu]).is_ok());
+            responder.run(&stopped, owns_core);
         })?;
         Ok(Self { address, stop, thread: Some(thread) })
     }
@@ -84,10 +88,13 @@ struct Responder {
 }
 
 impl Responder {
-    fn run(&mut self, stop: &AtomicBool) {
+    fn run(&mut self, stop: &AtomicBool, owns_core: bool) {
         let mut scratch = vec![0; SCRATCH_BYTES];
+        let mut idle_looks = IDLE_LOOKS;
         while !stop.load(Ordering::Relaxed) {
-            let Ok(count) = self.poller.wait(TURN) else { return };
+            let is_idle = !owns_core || idle_looks >= IDLE_LOOKS;
+            let Ok(count) = self.poller.wait(if is_idle { TURN } else { Duration::ZERO }) else { return };
+            idle_looks = if count == 0 { idle_looks.saturating_add(1) } else { 0 };
             for index in 0..count {
                 let change = self.poller.change(index);
                 if change.token == LISTENER {
