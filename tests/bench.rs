@@ -34,9 +34,19 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Runs a workload against the server and reads its outcome.
+/// Runs a workload against the server and reads its outcome; again if the machine stood still meanwhile.
 #[track_caller]
 fn run(server: &Server, workload: &str, options: &[&str]) -> Outcome {
+    loop {
+        let outcome = run_once(server, workload, options);
+        if outcome.totals.operations > 0 || !outcome.generator.why.contains("stood still") {
+            return outcome;
+        }
+    }
+}
+
+#[track_caller]
+fn run_once(server: &Server, workload: &str, options: &[&str]) -> Outcome {
     let (out, address, pid) = (Out::new(), server.address().to_string(), server.pid().to_string());
     let json = out.file();
     let json = json.to_str().expect("a path of text");

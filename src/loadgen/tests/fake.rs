@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// The append that meets the fault.
-const FAULTY: u64 = 10;
+pub const FAULTY: u64 = 10;
 /// Records of a page.
 const PAGE_RECORDS: usize = 7;
 /// How long [`Fault::Sleeps`] sleeps.
