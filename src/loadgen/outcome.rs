@@ -79,7 +79,7 @@ pub struct Conditions {
 /// Sums over the measured window.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
-    /// Requests that succeeded.
+    /// Requests that succeeded; of live readers, records delivered (of `sse` and `long-poll` only these); restarts.
     pub operations: u64,
     /// Records that they wrote, read or delivered.
     pub records: u64,
