@@ -1,9 +1,42 @@
 //! How tasks of one core tell each other that something has happened: [`Signal`] to one task, remembered until it is waited
-//! for; [`News`] to all that wait. (Unix signals are the business of `node::signals`.)
+//! for; [`News`] to all that wait. And how a task that has more to do lets the others run ([`give_way`]), so that the core knows
+//! that it has: it must not wait for sockets then. (Unix signals are the business of `node::signals`.)
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
+
+thread_local! {
+    static GIVING_WAY: Cell<usize> = const { Cell::new(0) };
+}
+
+/// How many tasks of this core have more to do and only let others run.
+pub fn giving_way() -> usize {
+    GIVING_WAY.get()
+}
+
+/// Lets every other task of the queue run that can.
+pub async fn give_way() {
+    counted(futures_lite::future::yield_now()).await;
+}
+
+/// The same, if the executor's timer says that others have waited long enough: nearly free if not.
+pub async fn give_way_if_needed() {
+    counted(glommio::yield_if_needed()).await;
+}
+
+async fn counted(turn: impl Future<Output = ()>) {
+    /// Counts the task for as long as it lives.
+    struct Counted;
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            GIVING_WAY.set(GIVING_WAY.get() - 1);
+        }
+    }
+    GIVING_WAY.set(GIVING_WAY.get() + 1);
+    let _counted = Counted;
+    turn.await;
+}
 
 /// A flag that one task waits for.
 #[derive(Debug, Default)]
@@ -108,6 +141,21 @@ mod tests {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    #[test]
+    fn a_task_that_gives_way_counts_until_it_goes_on_or_ends() {
+        let mut context = Context::from_waker(Waker::noop());
+        {
+            let (mut first, mut second) = (pin!(give_way()), pin!(give_way()));
+            assert_eq!(giving_way(), 0, "it has not begun");
+            assert!(first.as_mut().poll(&mut context).is_pending());
+            assert!(second.as_mut().poll(&mut context).is_pending());
+            assert_eq!(giving_way(), 2);
+            assert!(first.as_mut().poll(&mut context).is_ready());
+            assert_eq!(giving_way(), 1);
+        }
+        assert_eq!(giving_way(), 0, "one that was dropped does not count");
     }
 
     #[test]

@@ -15,7 +15,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("signal", &[]),
     ("config", &["limits"]),
     ("protocol", &["limits"]),
-    ("http", &["limits", "protocol"]),
+    ("http", &["limits", "signal", "protocol"]),
     ("storage", &["limits", "signal", "config", "protocol"]),
     ("shard", &["limits", "signal", "config", "protocol", "storage"]),
     ("api", &["limits", "signal", "config", "protocol", "storage", "shard", "http"]),

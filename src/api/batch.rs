@@ -218,7 +218,7 @@ impl Api {
                 if let Err(refusal) = progress.stage_when_possible(&api, &body).await {
                     progress.refuse(&api, refusal);
                 }
-                glommio::yield_if_needed().await;
+                crate::signal::give_way_if_needed().await;
             }
             let mut out = Vec::new();
             match api.shard.log.wait_durable(progress.last_ticket).await {

@@ -81,7 +81,7 @@ pub async fn page_here(shard: &Shard, question: &PageQuestion) -> ShardPage {
     let mut walked = None;
     while let Some(last) = turn(shard, question, now_ms, walked.as_deref(), &mut page) {
         walked = Some(last);
-        glommio::executor().yield_now().await;
+        crate::signal::give_way().await;
     }
     page
 }
@@ -133,7 +133,7 @@ pub async fn count_listed(shard: &Shard, bucket: &BucketRecord, now_ms: u64) -> 
                 walked = Some(id.to_vec());
             }
         }
-        glommio::executor().yield_now().await;
+        crate::signal::give_way().await;
     }
     count
 }

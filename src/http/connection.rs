@@ -158,7 +158,7 @@ impl<S: Service> Connection<S> {
                 Next::Elsewhere(shard) => return Ok(Some(shard)),
                 Next::Close => return self.close().await,
             }
-            glommio::yield_if_needed().await;
+            crate::signal::give_way_if_needed().await;
         }
     }
 
@@ -402,7 +402,7 @@ impl<S: Service> Connection<S> {
             if fill != Fill::More {
                 return Ok(fill);
             }
-            glommio::yield_if_needed().await;
+            crate::signal::give_way_if_needed().await;
         }
     }
 

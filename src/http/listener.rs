@@ -49,7 +49,7 @@ pub async fn accept_loop<S: Service>(
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => drop(glommio::timer::Timer::new(BACK_OFF).await),
         }
-        glommio::yield_if_needed().await;
+        crate::signal::give_way_if_needed().await;
     }
 }
 

@@ -29,6 +29,8 @@ use std::time::{Duration, Instant};
 use futures_lite::io::AsyncRead;
 use glommio::net::TcpStream;
 
+use crate::signal;
+
 /// Events taken from the kernel at once.
 const EVENTS_MAX: usize = 256;
 /// How long after the last event the core still waits in the set: longer than a commit takes.
@@ -86,13 +88,16 @@ impl Idleness {
     }
 }
 
-/// How a look at the set ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
-    /// With so many events.
-    Events(usize),
-    /// With none.
-    Nothing,
+/// What [`Readiness::run`] must know of the core that it runs on.
+pub trait Core {
+    /// It goes round once more.
+    fn round(&self) {}
+    /// The watched descriptor is readable.
+    fn watched(&self) {}
+    /// Whether the executor has nothing to complete, so that the core may wait outside it.
+    fn may_wait(&self) -> bool {
+        true
+    }
 }
 
 impl Readiness {
@@ -109,7 +114,7 @@ impl Readiness {
         Ok(Rc::new(Self { epoll, slots: RefCell::default(), free: RefCell::default() }))
     }
 
-    /// Adds a descriptor that is not a socket: [`Self::run`] calls its `watched` at each edge, before any socket's task.
+    /// Adds a descriptor that is not a socket: [`Self::run`] tells its core of each edge, before any socket's task.
     pub fn watch(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         self.add(fd.as_raw_fd(), libc::EPOLLIN, WATCHED)
     }
@@ -140,56 +145,58 @@ impl Readiness {
         Ok(Registration { set: self.clone(), fd, index })
     }
 
-    /// Wakes the tasks whose sockets changed, for as long as the core runs. `watched` is called when the watched descriptor
-    /// is readable. The core waits here only while `may_wait` says that the executor has nothing to complete, and spins for
-    /// at most `spin` before it does.
-    pub async fn run(self: Rc<Self>, spin: Duration, watched: impl Fn(), may_wait: impl Fn() -> bool) {
+    /// Wakes the tasks whose sockets changed, for as long as the core runs. It waits here only while no task has more to do and
+    /// `core` has nothing against it, and spins for at most `spin` before it does.
+    pub async fn run(self: Rc<Self>, spin: Duration, core: impl Core) {
         let mut idleness = Idleness::new(Instant::now());
         let mut last_event = Instant::now();
         loop {
-            let mut look = self.look(Duration::ZERO, &watched);
-            if look == Look::Nothing {
-                if !may_wait() || last_event.elapsed() > LINGER {
+            core.round();
+            let mut events = self.look(Duration::ZERO, &core);
+            if events == 0 && signal::giving_way() == 0 {
+                if !core.may_wait() || last_event.elapsed() > LINGER {
                     self.changed().await;
                     last_event = Instant::now();
                     continue;
                 }
-                // Whoever can run runs before the core waits: here, and in the queues of lower priority.
+                // Whoever was woken runs before the core waits: here, and in the queues of lower priority.
                 for _ in 0..CHAIN_MAX {
                     glommio::executor().yield_now().await;
                 }
                 glommio::executor().yield_task_queue_now().await;
-                let began = Instant::now();
-                let spin = if idleness.is_idle { spin } else { Duration::ZERO };
-                look = self.spin(spin, &watched);
-                if look == Look::Nothing && may_wait() {
-                    look = self.look(LINGER, &watched);
+                if core.may_wait() && signal::giving_way() == 0 {
+                    let began = Instant::now();
+                    events = self.spin(if idleness.is_idle { spin } else { Duration::ZERO }, &core);
+                    if events == 0 {
+                        events = self.look(LINGER, &core);
+                    }
+                    idleness.waited(began, Instant::now());
                 }
-                idleness.waited(began, Instant::now());
             }
-            if look != Look::Nothing {
+            if events > 0 {
                 last_event = Instant::now();
-                // They run before this looks again.
-                glommio::executor().yield_now().await;
             }
+            // Who was woken, and who gave way, runs before this looks again.
+            glommio::executor().yield_now().await;
             glommio::yield_if_needed().await;
         }
     }
 
     /// Looks until there are events or the time is over; whoever else wants this core has it meanwhile.
-    fn spin(&self, spin: Duration, watched: &impl Fn()) -> Look {
+    fn spin(&self, spin: Duration, core: &impl Core) -> usize {
         let began = Instant::now();
         loop {
-            let look = self.look(Duration::ZERO, watched);
-            if look != Look::Nothing || began.elapsed() >= spin {
-                return look;
+            let events = self.look(Duration::ZERO, core);
+            if events > 0 || began.elapsed() >= spin {
+                return events;
             }
             thread::yield_now();
         }
     }
 
-    /// Waits for events, not longer than `wait`, notes what changed and wakes who waits for it. Interrupts end the wait.
-    fn look(&self, wait: Duration, watched: &impl Fn()) -> Look {
+    /// Waits for events, not longer than `wait`, notes what changed and wakes who waits for it; returns how many there were.
+    /// Interrupts end the wait.
+    fn look(&self, wait: Duration, core: &impl Core) -> usize {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
         let wait_ms = wait.as_millis() as i32;
         // SAFETY: the kernel writes at most `EVENTS_MAX` events to the array.
@@ -202,18 +209,18 @@ impl Readiness {
                 error.kind() == io::ErrorKind::Interrupted,
                 "the epoll set of this core is gone: {error}"
             );
-            return Look::Nothing;
+            return 0;
         }
         let events = &events[..count as usize];
         if events.iter().any(|event| event.u64 == WATCHED) {
-            watched();
+            core.watched();
         }
         for event in events.iter().filter(|event| event.u64 != WATCHED) {
             let (token, bits) = (event.u64, event.events as i32);
             let (reader, writer) = self.note(token, bits);
             reader.into_iter().chain(writer).for_each(Waker::wake);
         }
-        if events.is_empty() { Look::Nothing } else { Look::Events(events.len()) }
+        events.len()
     }
 
     fn note(&self, token: u64, bits: i32) -> (Option<Waker>, Option<Waker>) {
@@ -322,8 +329,10 @@ mod tests {
         (near, far, registration)
     }
 
-    fn turn(set: &Readiness) -> Look {
-        set.look(Duration::ZERO, &|| {})
+    impl Core for () {}
+
+    fn turn(set: &Readiness) -> usize {
+        set.look(Duration::ZERO, &())
     }
 
     fn readable(registration: &Registration) -> bool {
@@ -336,11 +345,11 @@ mod tests {
         let (_near, mut far, registration) = pair(&set);
         assert!(!readable(&registration));
         far.write_all(b"x").unwrap();
-        assert_eq!(turn(&set), Look::Events(1));
+        assert_eq!(turn(&set), 1);
         assert!(readable(&registration));
         registration.drained();
         assert!(!readable(&registration));
-        assert_eq!(turn(&set), Look::Nothing, "an edge is told once");
+        assert_eq!(turn(&set), 0, "an edge is told once");
         far.write_all(b"y").unwrap();
         turn(&set);
         assert!(readable(&registration), "and the next edge, too");
@@ -380,17 +389,24 @@ mod tests {
         let (_near, mut far, registration) = pair(&set);
         let (watched, mut signal) = UnixStream::pair().unwrap();
         set.watch(watched.as_fd()).unwrap();
-        let order = RefCell::new(Vec::new());
-        let look = || set.look(Duration::ZERO, &|| order.borrow_mut().push(readable(&registration)));
+        /// Notes whether the socket was known to be readable when the descriptor was.
+        struct Order(Registration, RefCell<Vec<bool>>);
+        impl Core for Order {
+            fn watched(&self) {
+                self.1.borrow_mut().push(readable(&self.0));
+            }
+        }
+        let order = Order(registration, RefCell::default());
+        let look = || set.look(Duration::ZERO, &order);
         far.write_all(b"x").unwrap();
         signal.write_all(b"x").unwrap();
-        assert_eq!(look(), Look::Events(2));
-        assert_eq!(order.take(), [false], "called before the socket is known to be readable");
-        assert!(readable(&registration));
-        assert_eq!(look(), Look::Nothing, "an edge is told once, though nothing was read");
+        assert_eq!(look(), 2);
+        assert_eq!(order.1.take(), [false], "called before the socket is known to be readable");
+        assert!(readable(&order.0));
+        assert_eq!(look(), 0, "an edge is told once, though nothing was read");
         signal.write_all(b"x").unwrap();
-        assert_eq!(look(), Look::Events(1));
-        assert_eq!(order.take().len(), 1);
+        assert_eq!(look(), 1);
+        assert_eq!(order.1.take().len(), 1);
     }
 
     #[test]

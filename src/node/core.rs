@@ -16,11 +16,12 @@ use crate::http::buffer::Pool;
 use crate::http::connection::Shared;
 use crate::http::connections::Connections;
 use crate::http::listener;
-use crate::http::readiness::Readiness;
+use crate::http::readiness::{self, Readiness};
 use crate::http::service::Service;
 use crate::limits;
 use crate::node::exit::{Exit, Failure};
 use crate::node::nudge::Nudge;
+use crate::node::preflight;
 use crate::shard::mail::{BucketRecord, Mail, Report, ShardStart};
 use crate::shard::replay::Replay;
 use crate::shard::table::Table;
@@ -34,8 +35,12 @@ const SWEEP: Duration = Duration::from_millis(250);
 
 /// Runs a shard until it is told to stop.
 pub async fn run(start: ShardStart, nudge: Arc<Nudge>) -> Result<(), Failure> {
-    let failed = |what, error| Failure::new(Exit::Failed, format!("shard {}: {what}: {error}", start.shard));
-    let ring = WriteRing::new().map_err(|error| failed("a ring for writes", error))?;
+    let failed = |what, error: io::Error| {
+        let is_memory = error.raw_os_error() == Some(libc::ENOMEM);
+        let failed = || Failure::new(Exit::Failed, format!("shard {}: {what}: {error}", start.shard));
+        if is_memory { preflight::no_locked_memory(start.shard) } else { failed() }
+    };
+    let ring = preflight::patiently(WriteRing::new).map_err(|error| failed("a ring for writes", error))?;
     let readiness = watch(&start, &ring, nudge).map_err(|error| failed("epoll", error))?;
     let Some((shard, early)) = recover(&start, ring).await? else { return Ok(()) };
     let shared = serve(&start, shard.clone(), readiness);
@@ -56,14 +61,29 @@ pub async fn run(start: ShardStart, nudge: Arc<Nudge>) -> Result<(), Failure> {
 fn watch(start: &ShardStart, ring: &Rc<WriteRing>, nudge: Arc<Nudge>) -> io::Result<Rc<Readiness>> {
     let readiness = Readiness::new()?;
     readiness.watch(ring.news())?;
-    let ring = ring.clone();
-    let may_wait = move || {
-        nudge.progress();
-        device::under_way() == 0
-    };
-    let spin = Duration::from_micros(start.config.spin_us);
-    glommio::spawn_local(readiness.clone().run(spin, move || ring.reap(), may_wait)).detach();
+    let core = ThisCore { ring: ring.clone(), nudge };
+    glommio::spawn_local(readiness.clone().run(Duration::from_micros(start.config.spin_us), core)).detach();
     Ok(readiness)
+}
+
+/// What the core's readiness set must know.
+struct ThisCore {
+    ring: Rc<WriteRing>,
+    nudge: Arc<Nudge>,
+}
+
+impl readiness::Core for ThisCore {
+    fn round(&self) {
+        self.nudge.progress();
+    }
+
+    fn watched(&self) {
+        self.ring.reap();
+    }
+
+    fn may_wait(&self) -> bool {
+        device::under_way() == 0
+    }
 }
 
 /// Replays the log and waits for the others to have done so; with the mail of those that began to serve before this one.

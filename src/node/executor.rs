@@ -165,11 +165,7 @@ async fn open_probe(probe: &Path) -> Result<(), Failure> {
 
 fn not_made(shard: usize, plan: &ExecutorPlan, error: &io::Error) -> Failure {
     if error.raw_os_error() == Some(libc::ENOMEM) {
-        let message = format!(
-            "no locked memory is left for shard {shard}: other processes of this user count too; \
-             raise the limit (ulimit -l, LimitMEMLOCK=) or use fewer --shards"
-        );
-        return Failure::new(Exit::LockedMemory, message);
+        return preflight::no_locked_memory(shard);
     }
     let core = plan.core.map_or(String::new(), |core| format!(" on core {core}"));
     Failure::new(Exit::Failed, format!("shard {shard} cannot start{core}: {error}"))

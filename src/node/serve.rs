@@ -48,7 +48,6 @@ enum Event {
 /// Runs a server until it is told to stop; returns when all shards have ended.
 pub fn serve(mut config: Config) -> Result<(), Failure> {
     let began = Instant::now();
-    preflight::small_pages();
     // Before any other thread exists: each inherits the mask.
     signals::block();
     // Bad values are refused before anything is laid out.

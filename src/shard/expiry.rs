@@ -113,7 +113,7 @@ impl Shard {
                 assert!(at_ms > now_ms, "{id:?} would be looked after without end");
                 self.expiry.borrow_mut().add(at_ms, id, |id| self.table.borrow().get(id).is_some());
             }
-            glommio::yield_if_needed().await;
+            crate::signal::give_way_if_needed().await;
         }
         true
     }
@@ -173,7 +173,7 @@ impl Shard {
                 assert!(at_ms > now_ms, "{id:?} would be looked after without end");
                 self.renewals.borrow_mut().add(at_ms, id, |id| self.table.borrow().get(id).is_some());
             }
-            glommio::yield_if_needed().await;
+            crate::signal::give_way_if_needed().await;
         }
     }
 }

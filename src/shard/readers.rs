@@ -135,7 +135,7 @@ impl Readers {
         loop {
             self.queue_filled.wait().await;
             while self.wake_some() {
-                glommio::executor().yield_now().await;
+                crate::signal::give_way().await;
             }
         }
     }

@@ -55,10 +55,10 @@ pub(super) fn spawn(
 async fn run(inner: &Inner) {
     let mut last_bytes = 0;
     loop {
+        gather(inner, last_bytes).await;
         if inner.latched.get() {
             return;
         }
-        gather(inner, last_bytes).await;
         let next = inner.appender.borrow_mut().take_next();
         let Some(commit) = next else {
             if inner.stopping.get() {
@@ -92,7 +92,7 @@ async fn gather(inner: &Inner, last_bytes: usize) {
     let enough = last_bytes / 4 * 3;
     let began = Instant::now();
     while began.elapsed() < GATHER && (1..enough).contains(&inner.appender.borrow().open_bytes()) {
-        glommio::executor().yield_now().await;
+        crate::signal::give_way().await;
     }
 }
 

@@ -328,7 +328,7 @@ impl<'a> Recovery<'a> {
             let len = (trailer.footer_bytes - footer.len() as u64).min(READ_BYTES_MAX as u64) as usize;
             let read = read_exact(&*segment.file, position, len).await;
             footer.extend_from_slice(&read.map_err(|source| self.io(name, "reading its footer", source))?);
-            glommio::executor().yield_if_needed().await;
+            crate::signal::give_way_if_needed().await;
         }
         // Nothing may be visited twice: the pages are verified before the first event is handed out.
         if !pages_are_valid(&footer, nonce) {
@@ -406,7 +406,7 @@ impl<'a> Recovery<'a> {
             self.recovered.last_lsn = self.recovered.last_lsn.max(context.lsn);
             position += commit.commit_bytes() as u64;
             expected += 1;
-            glommio::executor().yield_if_needed().await;
+            crate::signal::give_way_if_needed().await;
         };
         // A segment without commits still says where its log stands.
         self.recovered.last_lsn = self.recovered.last_lsn.max(footer.last_lsn());
@@ -473,7 +473,7 @@ impl<'a> Recovery<'a> {
                 }
             }
             at += len as u64;
-            glommio::executor().yield_if_needed().await;
+            crate::signal::give_way_if_needed().await;
         }
         Ok(rest)
     }

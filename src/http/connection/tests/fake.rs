@@ -270,6 +270,11 @@ impl Drop for FakeSource {
     }
 }
 
+/// A core with nothing but sockets.
+struct Undisturbed;
+
+impl crate::http::readiness::Core for Undisturbed {}
+
 /// A fake service with one connection to it.
 pub struct Bench {
     pub fake: Rc<Fake>,
@@ -294,8 +299,7 @@ impl Bench {
             pool: Pool::default(),
             readiness: Readiness::new().expect("an epoll set can be made"),
         });
-        glommio::spawn_local(shared.readiness.clone().run(std::time::Duration::ZERO, || {}, || true))
-            .detach();
+        glommio::spawn_local(shared.readiness.clone().run(std::time::Duration::ZERO, Undisturbed)).detach();
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it has an address");
         let client = TcpStream::connect(address).await.expect("it listens");
