@@ -122,37 +122,39 @@ impl WriteRing {
 
     /// Takes what the kernel has done, and wakes who waits for it.
     pub fn reap(&self) {
-        let mut ring = self.ring.borrow_mut();
+        let ring = self.ring.borrow();
         // SAFETY: no argument is passed. Only this call makes deferred completions appear; that it is interrupted or has
         // nothing to give is no error, and what is missing is announced again.
         let _ = unsafe {
             ring.submitter().enter::<libc::sigset_t>(0, 0, io_uring::EnterFlags::GETEVENTS.bits(), None)
         };
-        let mut places = self.places.borrow_mut();
-        let mut freed = 0;
-        for completion in ring.completion() {
-            let place = &mut places[completion.user_data() as usize];
-            let write = place.as_mut().expect("a completion belongs to a write under way");
-            if write.abandoned {
-                *place = None;
-                freed += 1;
-                continue;
-            }
-            write.result = Some(completion.result());
-            if let Some(waker) = write.waker.take() {
-                waker.wake();
-            }
+        drop(ring);
+        while let Some(waker) = self.take_completion() {
+            // Nothing is borrowed: a wake may run the waiter at once.
+            waker.into_iter().for_each(Waker::wake);
         }
-        drop((ring, places));
-        self.give_back(freed);
     }
 
-    /// So many places are free again.
-    fn give_back(&self, places: usize) {
-        if places > 0 {
-            self.free.set(self.free.get() + places);
-            self.room.announce();
+    /// Notes one completion, if there is one; returns who waits for it, if somebody does.
+    fn take_completion(&self) -> Option<Option<Waker>> {
+        let completion = self.ring.borrow_mut().completion().next()?;
+        let mut places = self.places.borrow_mut();
+        let place = &mut places[completion.user_data() as usize];
+        let write = place.as_mut().expect("a completion belongs to a write under way");
+        if !write.abandoned {
+            write.result = Some(completion.result());
+            return Some(write.waker.take());
         }
+        *place = None;
+        drop(places);
+        self.give_back();
+        Some(None)
+    }
+
+    /// A place is free again.
+    fn give_back(&self) {
+        self.free.set(self.free.get() + 1);
+        self.room.announce();
     }
 }
 
@@ -197,7 +199,7 @@ impl Drop for Handle<'_> {
         }
         *place = None;
         drop(places);
-        self.ring.give_back(1);
+        self.ring.give_back();
     }
 }
 
