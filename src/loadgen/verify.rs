@@ -141,7 +141,6 @@ pub fn read_back(
             last: HashMap::new(),
             queue: queue.clone(),
             verifier: verifier.clone(),
-            problem: None,
         }),
     };
     let members = (0..READERS.min(streams)).map(member).collect();
@@ -158,7 +157,6 @@ struct Reread {
     last: HashMap<u32, u64>,
     queue: Rc<RefCell<std::ops::Range<u32>>>,
     verifier: Rc<RefCell<Verifier>>,
-    problem: Option<String>,
 }
 
 impl Role for Reread {
@@ -173,10 +171,7 @@ impl Role for Reread {
     }
 
     fn head(&mut self, head: &Head<'_>) -> bool {
-        if head.status == 200 {
-            self.problem = self.walk.head(head).err();
-        }
-        head.status == 200
+        self.walk.head(head)
     }
 
     fn body(&mut self, bytes: &[u8], _context: &mut Context<'_>) {
@@ -189,7 +184,7 @@ impl Role for Reread {
     }
 
     fn end(&mut self, context: &mut Context<'_>) {
-        *context.fatal = context.fatal.take().or(self.problem.take());
+        *context.fatal = context.fatal.take().or(self.walk.take_problem());
         if !self.walk.is_complete() {
             return;
         }

@@ -12,6 +12,7 @@ pub struct Walk {
     stream: u32,
     offset: Vec<u8>,
     is_complete: bool,
+    problem: Option<String>,
 }
 
 impl Walk {
@@ -24,6 +25,7 @@ impl Walk {
             stream: 0,
             offset: Vec::new(),
             is_complete: true,
+            problem: None,
         }
     }
 
@@ -73,8 +75,22 @@ impl Walk {
         &self.request
     }
 
-    /// Takes the head of an answer: where the next page begins. The error says what it lacks.
-    pub fn head(&mut self, head: &Head<'_>) -> Result<(), String> {
+    /// Takes the head of an answer, if it is a page; whether it is. What it lacks is told by [`Walk::take_problem`].
+    pub fn head(&mut self, head: &Head<'_>) -> bool {
+        let is_page = head.status == 200;
+        if is_page {
+            self.problem = self.turn_page(head).err();
+        }
+        is_page
+    }
+
+    /// What was wrong with the head of the last page.
+    pub fn take_problem(&mut self) -> Option<String> {
+        self.problem.take()
+    }
+
+    /// Goes to where the next page begins.
+    fn turn_page(&mut self, head: &Head<'_>) -> Result<(), String> {
         let is_complete = head.up_to_date || head.closed;
         match head.next_offset {
             Some(next) if next == self.offset.as_slice() && !is_complete => Err(format!(

@@ -31,9 +31,9 @@ pub enum AllowEmpty {
 
 /// Validates `body` and cuts it into records.
 ///
-/// Returns their canonical bytes joined by commas, *without* the last separator: a part of `body` if no white space had
-/// to be cut out, otherwise of `scratch`, whose content is nobody else's business. `lengths` (cleared first) gets the length of each record *with* its separator, so
-/// their sum is the returned length plus one, or both are empty.
+/// Returns their canonical bytes joined by commas, *without* the last separator: a part of `body` if no white space had to be
+/// cut out, otherwise of `scratch`, whose content is nobody else's business. `lengths` (cleared first) gets the length of each
+/// record *with* its separator, so their sum is the returned length plus one, or both are empty.
 ///
 /// Errors: 400 `INVALID_JSON`, `JSON_TOO_DEEP` or `EMPTY_ARRAY`, with the byte at fault.
 pub fn split<'a>(

@@ -24,7 +24,6 @@ pub struct Replayer {
     /// Records of the stream up to the present page.
     records: u64,
     began_ns: u64,
-    problem: Option<String>,
 }
 
 impl Replayer {
@@ -48,7 +47,6 @@ impl Replayer {
             stream_bytes: 0,
             records: 0,
             began_ns: 0,
-            problem: None,
         }
     }
 
@@ -77,10 +75,7 @@ impl Role for Replayer {
     }
 
     fn head(&mut self, head: &Head<'_>) -> bool {
-        if head.status == 200 {
-            self.problem = self.walk.head(head).err();
-        }
-        head.status == 200
+        self.walk.head(head)
     }
 
     #[inline]
@@ -89,7 +84,7 @@ impl Role for Replayer {
     }
 
     fn end(&mut self, context: &mut Context<'_>) {
-        *context.fatal = context.fatal.take().or(self.problem.take());
+        *context.fatal = context.fatal.take().or(self.walk.take_problem());
         let records = self.page_records();
         self.records += records;
         let latency_ns = context.now_ns.saturating_sub(context.due_ns);
