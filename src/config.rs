@@ -35,6 +35,8 @@ pub struct Config {
     pub segment_bytes: u64,
     /// Recent commits kept in memory, all shards together.
     pub cache_bytes: u64,
+    /// Pages that are read again and again kept in memory, all shards together.
+    pub hot_bytes: u64,
     /// Largest request body.
     pub max_body_bytes: u64,
     /// Largest snapshot.

@@ -38,6 +38,10 @@ pub const READ_GAP_BYTES_MAX: usize = 64 * 1024;
 pub const CACHE_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
 /// Largest `--cache-bytes`.
 pub const CACHE_BYTES_MAX: u64 = 1 << 40;
+/// Bytes of pages that are read again and again kept in memory, all shards together (`--hot-bytes`).
+pub const HOT_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
+/// Bytes of a page from which on it may be kept: below, the copy that keeping saves costs little.
+pub const HOT_PAGE_BYTES_MIN: usize = 256 * 1024;
 
 /// Bytes of a request head, request line included: 431.
 pub const HEAD_BYTES_MAX: usize = 64 * 1024;

@@ -55,6 +55,25 @@ fn section_5_6_a_closed_stream_is_told_at_its_end_only() {
 }
 
 #[test]
+fn large_pages_are_the_same_however_often_they_are_read() {
+    for flags in [&["--hot-bytes", "8MiB"][..], &["--hot-bytes", "0"]] {
+        let server = Server::start(&[flags, &["--shards", "1", "--cache-bytes", "1MiB"]].concat());
+        let content: Vec<u8> = (0..3_500_000u32).map(|n| (n / 5 * 7 + n) as u8).collect();
+        let stream = server.create("large", OCTETS);
+        content.chunks(700_000).for_each(|part| drop(stream.append(part)));
+        for round in 0..5 {
+            let (mut read, mut page) = (Vec::new(), stream.get("offset=-1").expect(200));
+            while page.header("stream-up-to-date").is_none() {
+                read.extend_from_slice(&page.body);
+                page = stream.get(&format!("offset={}", page.next_offset())).expect(200);
+            }
+            read.extend_from_slice(&page.body);
+            assert!(read == content, "{flags:?}, round {round}: {} bytes", read.len());
+        }
+    }
+}
+
+#[test]
 fn section_5_5_head_tells_without_a_body() {
     let server = Server::start(&[]);
     for stream in server.create_on_both("head", JSON) {

@@ -111,7 +111,8 @@ impl LongPoll {
             out.truncate(begin);
             let pieces = range::pieces(&api.shard, stream, from, page.to.bytes);
             let (api, manner) = (api.clone(), self.manner);
-            self.reading = Some(Box::pin(async move { api.page_from_disk(manner, page, &pieces).await }));
+            let reading = async move { api.page_from_disk(manner, page, &pieces, false).await };
+            self.reading = Some(Box::pin(reading));
             return None;
         }
         if stream.durable.closed || shard::now_ms() >= self.deadline_ms || api.shard.stopping() {

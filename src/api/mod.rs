@@ -13,6 +13,7 @@ pub mod boundary;
 pub mod buckets;
 pub mod create;
 pub mod delete;
+pub mod hot;
 pub mod large;
 pub mod listing;
 pub mod long_poll;
@@ -44,6 +45,7 @@ use crate::storage::log::Refusal;
 
 use answer::Manner;
 use bootstrap::Boundaries;
+use hot::HotPages;
 
 /// The service of one shard. Cheap to clone.
 #[derive(Clone)]
@@ -58,6 +60,7 @@ pub struct Inner {
     coarse_ms: Cell<u64>,
     scratch: RefCell<Scratch>,
     boundaries: Boundaries,
+    hot: RefCell<HotPages>,
 }
 
 /// Memory that one request uses while it is served, kept for the next.
@@ -129,6 +132,7 @@ impl Api {
             coarse_ms: Cell::new(now_ms),
             scratch: RefCell::default(),
             boundaries: Boundaries::new(),
+            hot: RefCell::new(HotPages::new((shard.config.hot_bytes / shard.shards as u64) as usize)),
             shard,
         }))
     }

@@ -14,10 +14,11 @@ use crate::shard::table::StreamId;
 use crate::storage::log::{Held, ReadError};
 
 use super::answer::{Manner, record_range, retained_headers};
+use super::hot::Heat;
 use super::{Api, Named, Request, range, start};
 
 /// How the bytes of a page are shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum View {
     /// As they are: byte streams.
     Raw,
@@ -104,7 +105,7 @@ impl Page {
     }
 
     /// Bytes of the body.
-    fn body_bytes(&self) -> u64 {
+    pub fn body_bytes(&self) -> u64 {
         match (self.wanted.view, self.stored_bytes()) {
             (View::Raw | View::Lines, bytes) => bytes,
             // The brackets come, the last separator goes.
@@ -223,13 +224,30 @@ impl Api {
     /// Answers with a page: at once from memory, or by a future that reads it from disk.
     pub fn page(&self, manner: Manner, stream: &Stream, page: Page, out: &mut Vec<u8>) -> Step {
         let begin = out.len();
+        let heat = self.hot.borrow_mut().heat(&page);
+        if let Heat::Hot(body) = heat {
+            let mut answer = self.answer(out, Status::OK, manner);
+            page_headers(&mut answer, stream, &page);
+            answer.length_then(body.len() as u64).expect("a GET has a body");
+            return Step::Lent(body);
+        }
+        let keep = matches!(heat, Heat::Warm);
         if self.page_from_memory(manner, stream, &page, out) {
+            if keep {
+                self.keep(&page, out);
+            }
             return Step::Done;
         }
         out.truncate(begin);
         let pieces = range::pieces(&self.shard, stream, page.wanted.from.bytes, page.to.bytes);
         let api = self.clone();
-        OneShot::step(async move { (api.page_from_disk(manner, page, &pieces).await, Fill::End) })
+        OneShot::step(async move { (api.page_from_disk(manner, page, &pieces, keep).await, Fill::End) })
+    }
+
+    /// Keeps a page whose answer ends `out`.
+    fn keep(&self, page: &Page, out: &[u8]) {
+        let body_begin = out.len() - page.body_bytes() as usize;
+        self.hot.borrow_mut().keep(page, &out[body_begin..]);
     }
 
     /// Appends the whole answer if its bytes are in memory; else `out` holds rubbish past its former end.
@@ -255,8 +273,8 @@ impl Api {
         copied
     }
 
-    /// The whole answer, with its bytes read from disk.
-    pub async fn page_from_disk(&self, manner: Manner, page: Page, pieces: &Held) -> Vec<u8> {
+    /// The whole answer, with its bytes read from disk. `keep`: its page is to be kept.
+    pub async fn page_from_disk(&self, manner: Manner, page: Page, pieces: &Held, keep: bool) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(page.stored_bytes() as usize);
         let read = self.shard.log.read(pieces, &mut bytes).await;
         let mut out = Vec::with_capacity(bytes.len() + 1024);
@@ -283,6 +301,9 @@ impl Api {
                 let begin = begin_body(out, page.wanted.view);
                 out.extend_from_slice(&bytes);
                 end_body(out, begin, stream, &page);
+                if keep {
+                    self.keep(&page, out);
+                }
             }
             None => {}
         }

@@ -3,6 +3,7 @@
 
 mod bench;
 mod buckets;
+mod hot;
 mod model;
 mod random;
 mod records;

@@ -72,6 +72,11 @@ pub struct Options {
           default_value = "64MiB", value_parser = cache_bytes)]
     cache_bytes: u64,
 
+    /// Pages that are read again and again kept in memory, to be sent without a copy, all shards together, in bytes; 0: none
+    #[arg(long, env = "THALWEG_HOT_BYTES", hide_env_values = true, value_name = "BYTES",
+          default_value = "64MiB", value_parser = cache_bytes)]
+    hot_bytes: u64,
+
     /// Largest request body, in bytes
     #[arg(long, env = "THALWEG_MAX_BODY_BYTES", hide_env_values = true, value_name = "BYTES",
           default_value = "32MiB", value_parser = max_body_bytes)]
@@ -147,6 +152,7 @@ impl Options {
             spin_us: self.spin_us,
             segment_bytes: self.segment_bytes,
             cache_bytes: self.cache_bytes,
+            hot_bytes: self.hot_bytes,
             max_body_bytes: self.max_body_bytes,
             max_snapshot_bytes: self.max_snapshot_bytes,
             max_connections: self.max_connections,
@@ -252,6 +258,7 @@ mod tests {
         assert_eq!((config.shards, config.cpus, config.sync), (None, None, config::Sync::Always));
         assert_eq!(config.segment_bytes, limits::SEGMENT_BYTES_DEFAULT);
         assert_eq!(config.cache_bytes, limits::CACHE_BYTES_DEFAULT);
+        assert_eq!(config.hot_bytes, limits::HOT_BYTES_DEFAULT);
         assert_eq!(config.max_body_bytes, limits::BODY_BYTES_DEFAULT);
         assert_eq!(config.max_snapshot_bytes, limits::SNAPSHOT_BYTES_DEFAULT);
         assert_eq!(config.read_page_bytes, limits::READ_PAGE_BYTES_DEFAULT);

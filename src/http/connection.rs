@@ -20,11 +20,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use futures_lite::future::poll_fn;
-use futures_lite::io::{AsyncRead, AsyncWrite};
+use futures_lite::io::AsyncRead;
 
 use super::buffer::{Pool, ReadBuffer};
 use super::connections::{Connections, Entered, Phase};
 use super::head::{self, Framing, Method};
+use super::lent::{Lender, Lent};
 use super::pieces::Pieces;
 use super::problem::HeadProblem;
 use super::readiness::Readiness;
@@ -44,6 +45,8 @@ pub struct Shared<S> {
     pub connections: Rc<Connections>,
     /// Buffers.
     pub pool: Pool,
+    /// Sends lent bytes.
+    pub lender: Lender,
     /// Where sockets wait.
     pub readiness: Rc<Readiness>,
 }
@@ -57,6 +60,8 @@ enum Next {
     Body(Arriving),
     Wait(Wait),
     Later(Box<dyn Source>, bool),
+    /// The body of the answer whose head is last in the out buffer.
+    Lent(Lent, bool),
     Elsewhere(usize),
     Close,
 }
@@ -125,7 +130,7 @@ impl<S: Service> Connection<S> {
         loop {
             let next = self.process();
             let flushed = !self.output.is_empty();
-            self.flush().await?;
+            self.flush(matches!(next, Next::Lent(..))).await?;
             if self.failed {
                 return self.close().await;
             }
@@ -152,6 +157,12 @@ impl<S: Service> Connection<S> {
                     let end = self.drive(source).await?;
                     self.budget = None;
                     if end == Fill::Close || !keep_alive || self.shared.service.stopping() {
+                        return self.close().await;
+                    }
+                }
+                Next::Lent(lent, keep_alive) => {
+                    self.write_lent(&lent).await?;
+                    if !keep_alive || self.shared.service.stopping() {
                         return self.close().await;
                     }
                 }
@@ -247,6 +258,7 @@ impl<S: Service> Connection<S> {
             Step::Done => None,
             Step::DoneAndClose => Some(Next::Close),
             Step::Later(source) => Some(Next::Later(source, keep_alive)),
+            Step::Lent(lent) => Some(Next::Lent(lent, keep_alive)),
         };
         self.served(request_bytes, &next);
         let last = !keep_alive || service.stopping();
@@ -273,8 +285,8 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Waits for the commits that the gathered answers depend on, then writes them all at once.
-    async fn flush(&mut self) -> io::Result<()> {
+    /// Waits for the commits that the gathered answers depend on, then writes them all at once. `more`: other bytes follow.
+    async fn flush(&mut self, more: bool) -> io::Result<()> {
         if self.output.is_empty() {
             return Ok(());
         }
@@ -286,7 +298,7 @@ impl<S: Service> Connection<S> {
             }
             self.pending.clear();
         }
-        self.write_output().await
+        self.write_output(more).await
     }
 
     /// The commit failed: every answer that depended on it becomes a 503.
@@ -304,12 +316,38 @@ impl<S: Service> Connection<S> {
         self.output = output;
     }
 
-    async fn write_output(&mut self) -> io::Result<()> {
+    async fn write_output(&mut self, more: bool) -> io::Result<()> {
+        let output = std::mem::take(&mut self.output);
+        self.write_all(output.len(), |socket, written, context| {
+            socket.poll_write_then(context, &output[written..], more)
+        })
+        .await?;
+        if output.capacity() <= limits::PIPELINE_OUT_BYTES_MAX {
+            self.output = output;
+            self.output.clear();
+        }
+        Ok(())
+    }
+
+    async fn write_lent(&mut self, lent: &Lent) -> io::Result<()> {
+        let shared = self.shared.clone();
+        self.write_all(lent.len(), |socket, written, context| {
+            socket.poll_lend(context, &shared.lender, lent, written)
+        })
+        .await
+    }
+
+    /// Calls `write` with what was written so far, until that is `bytes`.
+    async fn write_all(
+        &mut self,
+        bytes: usize,
+        mut write: impl FnMut(&mut Socket, usize, &mut Context<'_>) -> Poll<io::Result<usize>>,
+    ) -> io::Result<()> {
         let (mut written, mut waited) = (0, false);
-        while written < self.output.len() {
-            let Self { stream, output, entered, shared, .. } = self;
+        while written < bytes {
+            let Self { stream, entered, shared, .. } = self;
             written += poll_fn(|context| {
-                let polled = Pin::new(&mut *stream).poll_write(context, &output[written..]);
+                let polled = write(stream, written, context);
                 if polled.is_pending() {
                     waited = true;
                     entered.enter(Phase::Writing, shared.service.now_ms());
@@ -320,11 +358,6 @@ impl<S: Service> Connection<S> {
         }
         if waited {
             self.enter(Phase::Working);
-        }
-        if self.output.capacity() > limits::PIPELINE_OUT_BYTES_MAX {
-            self.output = Vec::new();
-        } else {
-            self.output.clear();
         }
         Ok(())
     }
@@ -398,7 +431,7 @@ impl<S: Service> Connection<S> {
             })
             .await;
             let Some(fill) = filled else { return Err(io::ErrorKind::ConnectionAborted.into()) };
-            self.write_output().await?;
+            self.write_output(false).await?;
             if fill != Fill::More {
                 return Ok(fill);
             }
@@ -409,7 +442,7 @@ impl<S: Service> Connection<S> {
     /// Writes what is left, closes our side, and reads on for a moment so that the peer sees the last answer rather
     /// than a reset caused by bytes it had under way.
     async fn close(&mut self) -> io::Result<Option<usize>> {
-        self.flush().await?;
+        self.flush(false).await?;
         self.enter(Phase::Closing);
         self.stream.shutdown(std::net::Shutdown::Write);
         self.shared.pool.put(std::mem::replace(&mut self.input, self.shared.pool.take()));

@@ -14,6 +14,7 @@
 //! | [`listener`] | accepting connections |
 //! | [`connection`] | one connection: requests in order, answers in order |
 //! | [`connections`] | all connections of a shard: their count, their deadlines |
+//! | [`lent`] | bytes that the kernel sends without a copy |
 //! | [`buffer`] | memory for what was read and not yet served |
 //! | [`turn`] | how long work gives way to other work |
 //! | [`service`] | what a connection asks of the layer above |
@@ -33,6 +34,7 @@ pub mod cors;
 pub mod date;
 pub mod head;
 pub mod known;
+pub mod lent;
 pub mod listener;
 pub mod pieces;
 pub mod problem;

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::head::Head;
+use super::lent::Lent;
 use super::pieces::Pieces;
 use super::turn::Turn;
 use crate::protocol::errors::Problem;
@@ -39,6 +40,8 @@ pub enum Step {
     Again(Wait),
     /// The answer comes from a source, bit by bit.
     Later(Box<dyn Source>),
+    /// The head of the answer is in the out buffer; this is its body.
+    Lent(Lent),
     /// The answer is in the out buffer, and the connection ends after it.
     DoneAndClose,
 }

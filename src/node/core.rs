@@ -15,6 +15,7 @@ use crate::config::Sync;
 use crate::http::buffer::Pool;
 use crate::http::connection::Shared;
 use crate::http::connections::Connections;
+use crate::http::lent::Lender;
 use crate::http::listener;
 use crate::http::readiness::{self, Readiness};
 use crate::http::service::Service;
@@ -159,6 +160,7 @@ fn serve(start: &ShardStart, shard: Rc<Shard>, readiness: Rc<Readiness>) -> Rc<S
         service: api,
         connections: Rc::new(Connections::default()),
         pool: Pool::default(),
+        lender: Lender::default(),
         readiness,
     });
     let connections_max = start.config.max_connections.div_ceil(start.shards);

@@ -63,6 +63,7 @@ pub fn config() -> Config {
         spin_us: 0,
         segment_bytes: limits::SEGMENT_BYTES_MIN,
         cache_bytes: 0,
+        hot_bytes: 0,
         max_body_bytes: limits::BODY_BYTES_DEFAULT,
         max_snapshot_bytes: limits::SNAPSHOT_BYTES_DEFAULT,
         max_connections: 100,
@@ -141,6 +142,11 @@ impl Started<'_> {
         matches!(self.step, Some(Step::Again(_) | Step::Later(_)))
     }
 
+    /// Whether the body of the answer is sent without a copy.
+    pub fn is_lent(&self) -> bool {
+        matches!(self.step, Some(Step::Lent(_)))
+    }
+
     /// The answer, when it may leave.
     pub async fn answer(mut self) -> Answer {
         let api = &self.bench.api;
@@ -171,6 +177,10 @@ impl Started<'_> {
                         live.next().await;
                     }
                     self.out = live.out;
+                    break;
+                }
+                Step::Lent(body) => {
+                    self.out.extend_from_slice(&body);
                     break;
                 }
                 Step::Elsewhere(shard) => panic!("there is no shard {shard}"),

@@ -113,7 +113,7 @@ impl<S: Service> Connection<S> {
         self.entered.body_begins(self.shared.service.now_ms());
         if arriving.expect_continue && self.input.unread().len() == arriving.head_bytes {
             self.output.extend_from_slice(CONTINUE);
-            self.write_output().await?;
+            self.write_output(false).await?;
             self.enter(Phase::Body);
         }
         let whole = match arriving.framing {

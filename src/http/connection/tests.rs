@@ -2,9 +2,9 @@
 
 mod fake;
 
-use futures_lite::io::AsyncWriteExt;
+use futures_lite::io::{AsyncReadExt, AsyncWriteExt};
 
-use fake::{BUDGET_BYTES, Bench, Event, answer, run, turn, until};
+use fake::{BUDGET_BYTES, Bench, Event, answer, lent_body, run, turn, until};
 
 use super::*;
 use crate::http::buffer::SMALL_BYTES;
@@ -379,6 +379,34 @@ fn requests_behind_a_slow_answer_wait_for_it() {
             bench.ended().await;
             assert_eq!(bench.fake.sources.get(), 0);
         }
+    });
+}
+
+#[test]
+fn lent_bytes_leave_whole_and_in_order_however_slowly_they_are_taken() {
+    run(async {
+        let mut bench = Bench::new().await;
+        bench.send(post("/after/1", "a") + &get("/lent") + &get("/lent") + &post("/done", "b")).await;
+        until(|| !bench.calls().is_empty() && bench.shared.connections.phases() == [Phase::Working]).await;
+        assert_eq!(bench.calls(), ["Post /after/1 a"], "the read waits for what it must see");
+        let looks = bench.fake.looks.get();
+        bench.fake.publish(1);
+        bench.expect(answer("/after/1")).await;
+        bench.until_phase(Phase::Writing, looks).await;
+        let body = lent_body();
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+        for _ in 0..2 {
+            bench.expect(&head).await;
+            let mut got = vec![0; body.len()];
+            bench.client.read_exact(&mut got).await.expect("as many bytes come");
+            assert!(got == body, "the body is as it was lent");
+        }
+        bench.expect(answer("/done")).await;
+        bench.send("GET /lent HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").await;
+        let mut rest = Vec::new();
+        bench.client.read_to_end(&mut rest).await.expect("the server closes");
+        assert!(rest[..head.len()] == *head.as_bytes() && rest[head.len()..] == body);
+        bench.ended().await;
     });
 }
 

@@ -16,6 +16,7 @@ use glommio::{LocalExecutorBuilder, Placement};
 use super::super::{Shared, serve};
 use crate::http::buffer::Pool;
 use crate::http::connections::{Connections, Phase};
+use crate::http::lent::{Lender, Region};
 use crate::http::pieces::Pieces;
 use crate::http::readiness::Readiness;
 use crate::http::service::{Admit, Fill, Service, Source, Step, Wait};
@@ -64,7 +65,8 @@ pub enum Event {
 
 /// See the module. Paths: `/done`, `/after/N` (ticket N), `/room` (waits for room until there is some), `/later` (answers
 /// what the test pushes), `/live` (likewise, and ends with its peer), `/shard/N`, `/refused`,
-/// `/refused/after/1` (once ticket 1 is durable), `/pieces` (its body is admitted in pieces).
+/// `/refused/after/1` (once ticket 1 is durable), `/pieces` (its body is admitted in pieces), `/lent` (a long body that is
+/// sent without a copy).
 #[derive(Default)]
 pub struct Fake {
     /// Every call, as `method path body`.
@@ -128,6 +130,11 @@ pub fn answer(body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
 }
 
+/// What `/lent` answers with: more than a socket takes at once.
+pub fn lent_body() -> Vec<u8> {
+    (0..3_000_001u32).flat_map(|n| n.to_le_bytes()).collect()
+}
+
 /// The service of a test: the fake, shared with it.
 #[derive(Clone)]
 pub struct Handle(pub Rc<Fake>);
@@ -167,6 +174,14 @@ impl Service for Handle {
             "/later" | "/live" => {
                 self.0.sources.set(self.0.sources.get() + 1);
                 return Step::Later(Box::new(FakeSource { fake: self.0.clone(), live: path == "/live" }));
+            }
+            "/lent" => {
+                let body = lent_body();
+                out.extend_from_slice(
+                    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes(),
+                );
+                let region = Region::new(body.len()).expect("there is memory");
+                return Step::Lent(region.keep(&body).expect("it fits"));
             }
             _ if path.starts_with("/shard/") => return Step::Elsewhere(number(path) as usize),
             _ => {}
@@ -297,6 +312,7 @@ impl Bench {
             service: Handle(fake.clone()),
             connections: Rc::new(Connections::default()),
             pool: Pool::default(),
+            lender: Lender::default(),
             readiness: Readiness::new().expect("an epoll set can be made"),
         });
         glommio::spawn_local(shared.readiness.clone().run(std::time::Duration::ZERO, Undisturbed)).detach();
@@ -306,7 +322,9 @@ impl Bench {
         let accepted = listener.accept().await.expect("somebody has connected");
         // SAFETY: the descriptor is open as long as `accepted`, which outlives the borrow.
         let accepted = unsafe { BorrowedFd::borrow_raw(accepted.as_raw_fd()) }.try_clone_to_owned();
-        let accepted = Socket::new(accepted.expect("a descriptor is free"), &shared.readiness);
+        let accepted = accepted.expect("a descriptor is free");
+        socket2::SockRef::from(&accepted).set_nonblocking(true).expect("a socket need not block");
+        let accepted = Socket::new(accepted, &shared.readiness);
         let accepted = accepted.expect("a socket can wait");
         let ended = Rc::new(Cell::new(false));
         let (serving, over) = (serve(accepted, Vec::new(), shared.clone()), ended.clone());
