@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::http::service::{Fill, Source, Step};
+use crate::http::service::{Fill, Service, Source, Step};
 use crate::http::{Answer, Status};
 use crate::protocol::cursor;
 use crate::protocol::errors::{Code, Problem};
@@ -70,7 +70,7 @@ impl Api {
 
     /// The cursor of a live answer.
     pub fn next_cursor(&self, client: Option<u64>) -> u64 {
-        cursor::next(shard::now_ms(), client, fastrand_u64())
+        cursor::next(self.now_ms(), client, jitter)
     }
 }
 
@@ -79,7 +79,7 @@ const TOO_MANY_READERS: Problem =
     Problem::fixed(Code::TooManyReaders, "the server has as many live readers as it may; try again later");
 
 /// Jitter needs no quality, only variety: the low bits of the clock have it.
-fn fastrand_u64() -> u64 {
+fn jitter() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| u64::from(since.subsec_nanos()).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32)
 }

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use crate::http::response::{CHUNK_END, Transfer, write_chunk_head};
-use crate::http::service::{Fill, Source, Step};
+use crate::http::service::{Fill, Service, Source, Step};
 use crate::http::{Known, Status};
 use crate::limits;
 use crate::protocol::envelope;
@@ -272,7 +272,7 @@ impl Subscriber {
         if self.transfer == Transfer::Chunked {
             out.extend_from_slice(CHUNK_END);
         }
-        self.keep_alive_ms = shard::now_ms() + limits::SSE_KEEPALIVE_MS;
+        self.keep_alive_ms = self.api.now_ms() + limits::SSE_KEEPALIVE_MS;
         if closed || self.records_left == 0 { self.finish(out) } else { Fill::More }
     }
 
@@ -289,7 +289,7 @@ impl Subscriber {
 
     /// Whether the connection has lived long enough, or the server stops. It says where it stands before it ends.
     fn is_over(&self) -> bool {
-        self.started && (shard::now_ms() >= self.ends_ms || self.api.shard.stopping())
+        self.started && (self.api.now_ms() >= self.ends_ms || self.api.shard.stopping())
     }
 
     /// Nothing to send: says so once, and keeps the connection alive. `None`: wait.
@@ -299,7 +299,7 @@ impl Subscriber {
             let position = self.position;
             return Some(self.send_one(out, b"", position, end, &mut Vec::new()));
         }
-        let now_ms = shard::now_ms();
+        let now_ms = self.api.now_ms();
         if now_ms >= self.keep_alive_ms {
             self.keep_alive_ms = now_ms + limits::SSE_KEEPALIVE_MS;
             self.transfer.write(out, sse::KEEP_ALIVE);

@@ -20,11 +20,11 @@ pub fn parse(text: &[u8]) -> Option<u64> {
 
 /// The cursor for an answer at `now_ms`. If the client has the present interval's cursor, or a later one, the answer is
 /// greater than the client's by a jitter of 1 to 3600 seconds, in intervals, drawn from `random`.
-pub fn next(now_ms: u64, client: Option<u64>, random: u64) -> u64 {
+pub fn next(now_ms: u64, client: Option<u64>, random: impl FnOnce() -> u64) -> u64 {
     let present = now_ms.saturating_sub(EPOCH_MS) / INTERVAL_MS;
     match client {
         Some(client) if client >= present => {
-            let jitter_seconds = 1 + random % JITTER_SECONDS_MAX;
+            let jitter_seconds = 1 + random() % JITTER_SECONDS_MAX;
             client + (jitter_seconds * 1000).div_ceil(INTERVAL_MS)
         }
         _ => present,
@@ -55,7 +55,7 @@ mod tests {
             (at(1000), Some(1050), 0, 1051),
         ];
         for (now_ms, client, random, expected) in table {
-            assert_eq!(next(now_ms, client, random), expected, "{now_ms} {client:?} {random}");
+            assert_eq!(next(now_ms, client, || random), expected, "{now_ms} {client:?} {random}");
         }
     }
 
@@ -75,10 +75,10 @@ mod tests {
     proptest! {
         #[test]
         fn cursors_never_go_back(now_ms: u64, client in 0..=CURSOR_MAX, random: u64) {
-            let cursor = next(now_ms, Some(client), random);
-            prop_assert!(cursor >= next(now_ms, None, random));
+            let cursor = next(now_ms, Some(client), || random);
+            prop_assert!(cursor >= next(now_ms, None, || random));
             prop_assert!(cursor >= client);
-            if client >= next(now_ms, None, 0) {
+            if client >= next(now_ms, None, || 0) {
                 prop_assert!((client + 1..=client + 180).contains(&cursor));
             }
         }
