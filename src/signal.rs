@@ -1,13 +1,19 @@
 //! How tasks of one core tell each other that something has happened: [`Signal`] to one task, remembered until it is waited
-//! for; [`News`] to all that wait. And how a task that has more to do lets the others run ([`give_way`]), so that the core knows
-//! that it has: it must not wait for sockets then. (Unix signals are the business of `node::signals`.)
+//! for; [`News`] to all that wait. And how a task that has more to do lets the others run ([`give_way`]) or sleeps for a moment
+//! ([`nap`]), so that the core knows of it: it must not wait for sockets then. (Unix signals are the business of
+//! `node::signals`.)
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
+use std::thread::LocalKey;
+use std::time::Duration;
+
+use glommio::timer::Timer;
 
 thread_local! {
     static GIVING_WAY: Cell<usize> = const { Cell::new(0) };
+    static NAPPING: Cell<usize> = const { Cell::new(0) };
 }
 
 /// How many tasks of this core have more to do and only let others run.
@@ -26,16 +32,35 @@ pub async fn give_way_if_needed() {
 }
 
 async fn counted(turn: impl Future<Output = ()>) {
-    /// Counts the task for as long as it lives.
-    struct Counted;
-    impl Drop for Counted {
-        fn drop(&mut self) {
-            GIVING_WAY.set(GIVING_WAY.get() - 1);
-        }
-    }
-    GIVING_WAY.set(GIVING_WAY.get() + 1);
-    let _counted = Counted;
+    let _counted = Counted::begin(&GIVING_WAY);
     turn.await;
+}
+
+/// How many tasks of this core sleep for less than the core may wait for sockets.
+pub fn napping() -> usize {
+    NAPPING.get()
+}
+
+/// Sleeps for a time that is short, and must not become longer because the core waits for sockets meanwhile.
+pub async fn nap(duration: Duration) {
+    let _counted = Counted::begin(&NAPPING);
+    Timer::new(duration).await;
+}
+
+/// Counts a task for as long as it lives.
+struct Counted(&'static LocalKey<Cell<usize>>);
+
+impl Counted {
+    fn begin(tasks: &'static LocalKey<Cell<usize>>) -> Counted {
+        tasks.set(tasks.get() + 1);
+        Counted(tasks)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 /// A flag that one task waits for.
@@ -156,6 +181,19 @@ mod tests {
             assert_eq!(giving_way(), 1);
         }
         assert_eq!(giving_way(), 0, "one that was dropped does not count");
+    }
+
+    #[test]
+    fn a_task_that_sleeps_for_a_moment_counts_meanwhile() {
+        let executor = glommio::LocalExecutorBuilder::default().ring_depth(64).io_memory(64 << 10).make();
+        executor.expect("an executor can be made").run(async {
+            let mut sleep = pin!(nap(Duration::from_micros(50)));
+            assert_eq!(napping(), 0, "it has not begun");
+            assert!(futures_lite::future::poll_once(sleep.as_mut()).await.is_none());
+            assert_eq!(napping(), 1);
+            sleep.await;
+            assert_eq!(napping(), 0);
+        });
     }
 
     #[test]

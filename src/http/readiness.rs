@@ -145,8 +145,8 @@ impl Readiness {
         Ok(Registration { set: self.clone(), fd, index })
     }
 
-    /// Wakes the tasks whose sockets changed, for as long as the core runs. It waits here only while no task has more to do and
-    /// `core` has nothing against it, and spins for at most `spin` before it does.
+    /// Wakes the tasks whose sockets changed, for as long as the core runs. It waits here only while no task has more to do or
+    /// sleeps for a moment, and `core` has nothing against it, and spins for at most `spin` before it does.
     pub async fn run(self: Rc<Self>, spin: Duration, core: impl Core) {
         let mut idleness = Idleness::new(Instant::now());
         let mut last_event = Instant::now();
@@ -154,7 +154,8 @@ impl Readiness {
             core.round();
             let mut events = self.look(Duration::ZERO, &core);
             if events == 0 && signal::giving_way() == 0 {
-                if !core.may_wait() || last_event.elapsed() > LINGER {
+                let must_park = signal::napping() > 0 || !core.may_wait();
+                if must_park || last_event.elapsed() > LINGER {
                     self.changed().await;
                     last_event = Instant::now();
                     continue;
@@ -164,7 +165,7 @@ impl Readiness {
                     glommio::executor().yield_now().await;
                 }
                 glommio::executor().yield_task_queue_now().await;
-                if core.may_wait() && signal::giving_way() == 0 {
+                if core.may_wait() && signal::giving_way() == 0 && signal::napping() == 0 {
                     let began = Instant::now();
                     events = self.spin(if idleness.is_idle { spin } else { Duration::ZERO }, &core);
                     if events == 0 {

@@ -100,7 +100,7 @@ async fn gather(inner: &Inner, last_bytes: usize) {
 async fn wait_for_company(inner: &Inner) {
     let delay_us = inner.options.commit_delay_us;
     if delay_us > 0 && inner.appender.borrow().may_wait_for_company() && !inner.ending() {
-        Timer::new(Duration::from_micros(delay_us)).await;
+        crate::signal::nap(Duration::from_micros(delay_us)).await;
     }
 }
 

@@ -5,8 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use glommio::timer::Timer;
-
+use crate::signal;
 use crate::storage::log::Inner;
 
 /// Work between two looks at the rest of the world.
@@ -36,7 +35,7 @@ impl<'a> Turn<'a> {
         }
         let durable = self.inner.durable.get();
         let is_busy = durable != self.durable;
-        Timer::new(if is_busy { PAUSE } else { NAP }).await;
+        signal::nap(if is_busy { PAUSE } else { NAP }).await;
         self.durable = durable;
         self.since = Instant::now();
     }
