@@ -309,6 +309,26 @@ def kernel():
     return f"Linux {platform.release()}"
 
 
+CONGESTION_CONTROL = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control")
+
+
+def congestion_control():
+    """What new connections of this machine get."""
+    return CONGESTION_CONTROL.read_text().strip()
+
+
+def use_congestion_control(name):
+    """Gives new connections of this machine another one until this program ends."""
+    before = congestion_control()
+    if name == before:
+        return
+    try:
+        CONGESTION_CONTROL.write_text(name)
+    except OSError as error:
+        sys.exit(f"--congestion-control {name}: {error.strerror}; root may set it to one that the kernel has")
+    atexit.register(CONGESTION_CONTROL.write_text, before)
+
+
 def processor():
     cpu = re.search(r"model name\s*:\s*(.+)", pathlib.Path("/proc/cpuinfo").read_text())
     return f"{cpu[1] if cpu else platform.machine()}, {os.cpu_count()} cores"

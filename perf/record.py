@@ -5,7 +5,19 @@ import datetime
 import json
 import statistics
 
-from harness import NODE_PEER, NODE_PEER_VERSION, OURS, PEER, PEER_VERSION, ROOT, SLOW_DISK_US, file_system, kernel, processor
+from harness import (
+    NODE_PEER,
+    NODE_PEER_VERSION,
+    OURS,
+    PEER,
+    PEER_VERSION,
+    ROOT,
+    SLOW_DISK_US,
+    congestion_control,
+    file_system,
+    kernel,
+    processor,
+)
 
 # Above this part of both cores, what else is done on the machine is told.
 OTHER_WORK_MOST = 0.1
@@ -198,6 +210,7 @@ def conditions(options, seconds):
         "binary": "a release build of the commit" if not options.given else "named on the command line",
         "machine": processor(),
         "kernel": kernel(),
+        "congestion_control": congestion_control(),
         "file_system": file_system(options.dir),
         "command": options.command,
         "pairs": options.pairs,
@@ -216,7 +229,7 @@ def text_of(name, part, found):
         f"# {where['date']}: {part.title}",
         "",
         f"- commit: `{where['commit']}`; the server is {where['binary']}",
-        f"- machine: {where['machine']}, {where['kernel']}; data on {where['file_system']}",
+        f"- machine: {where['machine']}, {where['kernel']}, TCP with {where['congestion_control']}; data on {where['file_system']}",
         f"- command: `{where['command']}` (this is part `{name}`)",
         *[f"- {text}" for text in shown],
         f"- {count} {'run' if count == 1 else 'runs'} of each, alternating{length}; medians, in brackets least and greatest",
