@@ -306,6 +306,7 @@ fn a_reader_that_never_catches_up_ends_in_time_between_events() {
         let mut events = bench.start("GET", "/test/s?offset=-1&live=sse", &[], "").live();
         while !events.ended {
             events.next().await;
+            bench.api.tick();
         }
         let text = events.text();
         let counts = ["event: data", "event: control"].map(|name| text.matches(name).count());
