@@ -235,8 +235,11 @@ def shards(options):
         Case("connections stay with a stream", {one: side(1, "--stay"), two: side(2, "--stay")}, one),
         Case("connections rotate over all streams", {one: side(1), two: side(2)}, one),
         Case(
-            "connections stay, 64 on each shard",
-            {one: side(1, "--stay"), two: side(2, "--stay", connections=128)},
+            "connections stay, 64 and 20,000 appends/s on each shard",
+            {
+                one: side(1, "--stay", "--rate", 20_000),
+                two: side(2, "--stay", "--rate", 40_000, connections=128),
+            },
             one,
         ),
     ]
@@ -247,7 +250,8 @@ def shards(options):
     columns = load_columns("appends/s", operation="append")
     notes = [
         "the second shard has core 1, which the load uses as well: compare CPU time, not rates; `--spin-us 0`",
-        "64 connections and streams where nothing else is said: each of two shards then has 32, and fewer appends in a commit",
+        "64 connections and streams where nothing else is said: each of two shards then has 32, and the load has half of one's "
+        "core, so that each gets a third of the appends, has fewer in a commit and sleeps more often",
     ]
     return Part("two shards instead of one: single appends", cases, columns, goals, notes)
 
