@@ -38,8 +38,11 @@ pub const READ_GAP_BYTES_MAX: usize = 64 * 1024;
 pub const CACHE_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
 /// Largest `--cache-bytes`.
 pub const CACHE_BYTES_MAX: u64 = 1 << 40;
-/// Bytes of pages that are read again and again kept in memory, all shards together (`--hot-bytes`).
+/// Bytes of pages that are read again and again kept in memory, all shards together (`--hot-bytes`): whole huge pages of 2 MiB
+/// for each shard, so none on more than 32 of them.
 pub const HOT_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
+/// Largest `--hot-bytes`: pages that might be kept are searched one by one.
+pub const HOT_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 /// Bytes of a page from which on it may be kept: below, the copy that keeping saves costs little.
 pub const HOT_PAGE_BYTES_MIN: usize = 256 * 1024;
 
@@ -163,6 +166,8 @@ pub const LIVE_MS_MAX: u64 = 3_600_000;
 pub const SSE_KEEPALIVE_MS: u64 = 15_000;
 /// Live readers, per shard: 429.
 pub const LIVE_READERS_MAX: usize = 200_000;
+/// How often the coarse clock of a shard moves, and deadlines of connections are looked at.
+pub const COARSE_CLOCK_MS: u64 = 250;
 /// Readers woken before other work gets a turn.
 pub const WAKES_PER_TURN_MAX: usize = 64;
 

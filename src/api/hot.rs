@@ -2,7 +2,11 @@
 //!
 //! A page is the same bytes for ever: its key names the lineage, both ends and the view, and what an answer says besides is
 //! written anew each time. A page is kept when it is read again while it is still remembered, and no more is remembered than
-//! could be kept, so that a scan of more than that does not turn the memory over. The oldest pages go first.
+//! could be kept, so that a scan of more than that does not turn the memory over. The oldest pages go first. The last page of a
+//! stream that may still grow is not kept: with the next append it would be another one.
+//!
+//! What is kept is bounded; what sockets of slow readers still refer to after it has gone is not, as little as other answers under
+//! way are.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -41,7 +45,7 @@ struct Kept {
 /// The pages of one shard.
 pub struct HotPages {
     bytes_max: usize,
-    /// Cold pages that were read, the latest last, and the bytes of their bodies.
+    /// Cold pages that were read, the latest last, and the bytes that keeping them would take.
     remembered: VecDeque<(Key, usize)>,
     remembered_bytes: usize,
     pages: HashMap<Key, Lent>,
@@ -51,7 +55,7 @@ pub struct HotPages {
 }
 
 impl HotPages {
-    /// Keeps at most `bytes_max` bytes, in whole huge pages.
+    /// Keeps at most `bytes_max` bytes, in whole huge pages: nothing if that is less than one.
     pub fn new(bytes_max: usize) -> Self {
         Self {
             bytes_max,
@@ -72,9 +76,9 @@ impl HotPages {
         if self.remembered.iter().any(|(remembered, _)| *remembered == key) {
             return Heat::Warm;
         }
-        let body_bytes = page.body_bytes() as usize;
-        self.remembered.push_back((key, body_bytes));
-        self.remembered_bytes += body_bytes;
+        let kept_bytes = kept_bytes(page.body_bytes() as usize);
+        self.remembered.push_back((key, kept_bytes));
+        self.remembered_bytes += kept_bytes;
         while self.remembered_bytes > self.bytes_max {
             let (_, forgotten_bytes) = self.remembered.pop_front().expect("the bytes belong to pages");
             self.remembered_bytes -= forgotten_bytes;
@@ -116,9 +120,16 @@ impl HotPages {
         let bytes = usize::try_from(page.body_bytes()).ok()?;
         let fits = bytes.checked_next_multiple_of(HUGE_BYTES)? <= self.bytes_max;
         let (from, to, view) = (page.wanted.from.bytes, page.to.bytes, page.wanted.view);
-        let may_be = fits && bytes >= HOT_PAGE_BYTES_MIN && view != View::Envelopes;
+        let is_lasting = page.closed || !page.at_tail;
+        let may_be = fits && is_lasting && bytes >= HOT_PAGE_BYTES_MIN && view != View::Envelopes;
         may_be.then_some(Key { stream: page.id, from, to, view })
     }
+}
+
+/// The part of a region that a body takes, with what is left over when no other one like it fits.
+fn kept_bytes(body_bytes: usize) -> usize {
+    let capacity = body_bytes.next_multiple_of(HUGE_BYTES);
+    capacity / (capacity / body_bytes)
 }
 
 impl Kept {

@@ -72,9 +72,10 @@ pub struct Options {
           default_value = "64MiB", value_parser = cache_bytes)]
     cache_bytes: u64,
 
-    /// Pages that are read again and again kept in memory, to be sent without a copy, all shards together, in bytes; 0: none
+    /// Pages that are read again and again kept in memory, to be sent without a copy, all shards together, in bytes; a shard
+    /// keeps whole 2 MiB, and none if its part is less
     #[arg(long, env = "THALWEG_HOT_BYTES", hide_env_values = true, value_name = "BYTES",
-          default_value = "64MiB", value_parser = cache_bytes)]
+          default_value = "64MiB", value_parser = hot_bytes)]
     hot_bytes: u64,
 
     /// Largest request body, in bytes
@@ -182,6 +183,10 @@ fn segment_bytes(text: &str) -> Result<u64, String> {
 
 fn cache_bytes(text: &str) -> Result<u64, String> {
     bytes_in(text, 0, limits::CACHE_BYTES_MAX)
+}
+
+fn hot_bytes(text: &str) -> Result<u64, String> {
+    bytes_in(text, 0, limits::HOT_BYTES_MAX)
 }
 
 fn max_body_bytes(text: &str) -> Result<u64, String> {

@@ -4,18 +4,19 @@
 //! - A socket refers to the pages for as long as its peer likes, and nobody is told when it no longer does. So the bytes of
 //!   a [`Lent`] never change, and their pages never serve anything else: when the last handle of a [`Region`] goes, its
 //!   memory is unmapped, and the kernel keeps the pages for the sockets that still refer to them.
-//! - Where the kernel refuses to take pages, the bytes are copied to the socket like any others.
+//! - Where the kernel refuses to take pages, the bytes are copied to the socket like any others; where it has no huge pages,
+//!   there are no regions.
 //!
 //! Measured (perf/records/2026-11-30-lending.md): sending a megabyte costs half of what copying it costs, but only out of huge
 //! pages. Out of small ones it costs more than the copy, for the sender and for the receiver.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::ops::{Deref, Range};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::rc::Rc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// Bytes of a huge page.
 pub const HUGE_BYTES: usize = 2 * 1024 * 1024;
@@ -34,8 +35,14 @@ pub struct Region {
 }
 
 impl Region {
-    /// Memory for at least `bytes` bytes; `None` if the kernel has none.
+    /// Memory for at least `bytes` bytes; `None` if the kernel has none, or no huge pages.
+    ///
+    /// Every huge page is touched, which keeps the core for as long as clearing it takes: measured, 5 ms on a virtual machine whose
+    /// host has to find the memory first.
     pub fn new(bytes: usize) -> Option<Rc<Region>> {
+        if !has_huge_pages() {
+            return None;
+        }
         let capacity = bytes.max(1).next_multiple_of(HUGE_BYTES);
         let memory = map_aligned(capacity)?;
         touch_huge(memory, capacity);
@@ -67,6 +74,15 @@ impl Drop for Region {
         let result = unsafe { libc::munmap(self.memory.as_ptr().cast(), self.capacity) };
         assert_eq!(result, 0, "memory of its own cannot be unmapped: {}", io::Error::last_os_error());
     }
+}
+
+/// Whether the kernel gives huge pages to whoever asks for them.
+fn has_huge_pages() -> bool {
+    static HAS: LazyLock<bool> = LazyLock::new(|| {
+        std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled")
+            .is_ok_and(|set| !set.contains("[never]"))
+    });
+    *HAS
 }
 
 /// A mapping that begins at a huge page's boundary.
@@ -129,7 +145,17 @@ impl Deref for Lent {
 /// Takes pages of [`Lent`] bytes to sockets: one per core.
 #[derive(Debug, Default)]
 pub struct Lender {
-    pipe: OnceCell<Option<Pipe>>,
+    way: RefCell<Way>,
+}
+
+/// How bytes get to a socket.
+#[derive(Debug, Default)]
+enum Way {
+    #[default]
+    Untried,
+    Pipe(Pipe),
+    /// By a copy: the kernel does not do it otherwise.
+    Copy,
 }
 
 #[derive(Debug)]
@@ -144,10 +170,23 @@ impl Lender {
     /// Sends as many of the first bytes as the socket takes without waiting.
     pub fn send(&self, socket: RawFd, lent: &Lent, from: usize) -> io::Result<usize> {
         let bytes = &lent[from..];
-        if let Some(pipe) = self.pipe.get_or_init(|| Pipe::new().ok())
-            && let Some(taken) = pipe.take(bytes)
-        {
-            return pipe.pass(socket, taken);
+        let mut way = self.way.borrow_mut();
+        if matches!(*way, Way::Untried) {
+            *way = Pipe::new().map_or(Way::Copy, Way::Pipe);
+        }
+        if let Way::Pipe(pipe) = &*way {
+            match pipe.take(bytes) {
+                Ok(taken) => {
+                    let passed = pipe.pass(socket, taken);
+                    if pipe.empty(taken - *passed.as_ref().unwrap_or(&0)).is_err() {
+                        // What it still holds goes with it.
+                        *way = Way::Copy;
+                    }
+                    return passed;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(error),
+                Err(_) => *way = Way::Copy,
+            }
         }
         super::socket::send(socket, bytes, 0)
     }
@@ -169,38 +208,46 @@ impl Pipe {
         Ok(Pipe { reader, writer, void })
     }
 
-    /// Puts pages of `bytes` into the pipe, which is empty; returns how many bytes that is. `None`: the kernel does not do it.
-    fn take(&self, bytes: &[u8]) -> Option<usize> {
+    /// Puts pages of `bytes` into the pipe, which is empty; returns how many bytes that is, at least one.
+    fn take(&self, bytes: &[u8]) -> io::Result<usize> {
         let piece = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
         // SAFETY: the kernel only reads the memory, and goes on to do so after this call; `Region` lays down that it never
         // changes and is never given back to anything but the kernel itself.
         let taken = unsafe { libc::vmsplice(self.writer.as_raw_fd(), &piece, 1, libc::SPLICE_F_NONBLOCK) };
-        usize::try_from(taken).ok().filter(|taken| *taken > 0)
+        count_of(taken)
     }
 
-    /// Moves `taken` bytes on to the socket, as far as it takes them, and leaves the pipe empty.
+    /// Moves at most `taken` bytes on to the socket, as far as it takes them. (A peer that is gone raises SIGPIPE, which Rust
+    /// programs ignore; `splice` cannot be told not to.)
     fn pass(&self, socket: RawFd, taken: usize) -> io::Result<usize> {
-        let passed = self.splice(socket, taken);
-        let mut left = taken - *passed.as_ref().unwrap_or(&0);
+        self.splice(socket, taken)
+    }
+
+    /// Drops the `left` bytes that the pipe still holds.
+    fn empty(&self, mut left: usize) -> io::Result<()> {
         while left > 0 {
             match self.splice(self.void.as_raw_fd(), left) {
-                Ok(dropped) => left -= dropped,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => panic!("{left} bytes cannot be taken out of a pipe again: {error}"),
+                dropped => left -= dropped?,
             }
         }
-        passed
+        Ok(())
     }
 
     fn splice(&self, to: RawFd, bytes: usize) -> io::Result<usize> {
         let (reader, none) = (self.reader.as_raw_fd(), std::ptr::null_mut());
         // SAFETY: no memory is passed.
         let count = unsafe { libc::splice(reader, none, to, none, bytes, libc::SPLICE_F_NONBLOCK) };
-        match usize::try_from(count) {
-            Ok(0) => Err(io::ErrorKind::WriteZero.into()),
-            Ok(count) => Ok(count),
-            Err(_) => Err(io::Error::last_os_error()),
-        }
+        count_of(count)
+    }
+}
+
+/// The count that a system call returned, at least one, or its error.
+fn count_of(returned: isize) -> io::Result<usize> {
+    match usize::try_from(returned) {
+        Ok(0) => Err(io::ErrorKind::WriteZero.into()),
+        Ok(count) => Ok(count),
+        Err(_) => Err(io::Error::last_os_error()),
     }
 }
 
@@ -236,7 +283,7 @@ mod tests {
     }
 
     fn refusing() -> Lender {
-        Lender { pipe: OnceCell::from(None) }
+        Lender { way: RefCell::new(Way::Copy) }
     }
 
     #[test]
