@@ -36,12 +36,13 @@ async fn counted(turn: impl Future<Output = ()>) {
     turn.await;
 }
 
-/// How many tasks of this core sleep for less than the core may wait for sockets.
+/// How many tasks of this core take a [`nap`].
 pub fn napping() -> usize {
     NAPPING.get()
 }
 
-/// Sleeps for a time that is short, and must not become longer because the core waits for sockets meanwhile.
+/// Sleeps for a time that must not become longer because the core waits for sockets, where the executor's timers are not looked
+/// at: until it is over the core waits in the executor.
 pub async fn nap(duration: Duration) {
     let _counted = Counted::begin(&NAPPING);
     Timer::new(duration).await;

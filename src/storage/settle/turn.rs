@@ -1,7 +1,7 @@
 //! Giving way: work in small slices, so that nobody on the core waits long for settling.
 //!
-//! The executor's own yields do not do: a task that yields while it alone can run is run again at once, and what arrives from
-//! sockets and the disk meanwhile is not looked at. A short sleep makes the executor look.
+//! The executor's own yields do not do: a task of this queue that yields while it alone can run is run again at once, and what
+//! the disk has read meanwhile is not looked at. A short sleep makes the executor look.
 
 use std::time::{Duration, Instant};
 
