@@ -367,7 +367,8 @@ impl Source for Subscriber {
             if let Some(fill) = self.idle(out, end) {
                 return Poll::Ready(fill);
             }
-            let deadline_ms = self.ends_ms.min(self.keep_alive_ms);
+            // When the coarse clock is sure to show it: woken before, it would be parked again at once.
+            let deadline_ms = self.ends_ms.min(self.keep_alive_ms) + limits::COARSE_CLOCK_MS;
             self.api.shard.readers.park(self.attached.slot, context, deadline_ms);
             return Poll::Pending;
         }

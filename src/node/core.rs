@@ -31,17 +31,15 @@ use crate::storage::device::{self, DirectStore};
 use crate::storage::log::{self, Log, LogOptions};
 use crate::storage::ring::WriteRing;
 
-/// How often deadlines of connections are looked at, and the coarse clock moves.
-const SWEEP: Duration = Duration::from_millis(250);
-
 /// Runs a shard until it is told to stop.
 pub async fn run(start: ShardStart, nudge: Arc<Nudge>) -> Result<(), Failure> {
     let failed = |what, error: io::Error| {
-        let is_memory = error.raw_os_error() == Some(libc::ENOMEM);
-        let failed = || Failure::new(Exit::Failed, format!("shard {}: {what}: {error}", start.shard));
-        if is_memory { preflight::no_locked_memory(start.shard) } else { failed() }
+        Failure::new(Exit::Failed, format!("shard {}: {what}: {error}", start.shard))
     };
-    let ring = preflight::patiently(WriteRing::new).map_err(|error| failed("a ring for writes", error))?;
+    let ring = preflight::patiently(WriteRing::new).map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOMEM) => preflight::no_locked_memory(start.shard),
+        _ => failed("a ring for writes", error),
+    })?;
     let readiness = watch(&start, &ring, nudge).map_err(|error| failed("epoll", error))?;
     let Some((shard, early)) = recover(&start, ring).await? else { return Ok(()) };
     let shared = serve(&start, shard.clone(), readiness);
@@ -175,7 +173,7 @@ fn serve(start: &ShardStart, shard: Rc<Shard>, readiness: Rc<Readiness>) -> Rc<S
 
 async fn sweep_loop(shared: Rc<Shared<Api>>) {
     loop {
-        Timer::new(SWEEP).await;
+        Timer::new(Duration::from_millis(limits::COARSE_CLOCK_MS)).await;
         shared.connections.sweep(shared.service.tick());
     }
 }
