@@ -177,7 +177,7 @@ impl Lender {
         if let Way::Pipe(pipe) = &*way {
             match pipe.take(bytes) {
                 Ok(taken) => {
-                    let passed = pipe.pass(socket, taken);
+                    let passed = pipe.splice(socket, taken);
                     if pipe.empty(taken - *passed.as_ref().unwrap_or(&0)).is_err() {
                         // What it still holds goes with it.
                         *way = Way::Copy;
@@ -217,12 +217,6 @@ impl Pipe {
         count_of(taken)
     }
 
-    /// Moves at most `taken` bytes on to the socket, as far as it takes them. (A peer that is gone raises SIGPIPE, which Rust
-    /// programs ignore; `splice` cannot be told not to.)
-    fn pass(&self, socket: RawFd, taken: usize) -> io::Result<usize> {
-        self.splice(socket, taken)
-    }
-
     /// Drops the `left` bytes that the pipe still holds.
     fn empty(&self, mut left: usize) -> io::Result<()> {
         while left > 0 {
@@ -234,6 +228,8 @@ impl Pipe {
         Ok(())
     }
 
+    /// Moves at most so many bytes on, as far as they are taken. (A peer that is gone raises SIGPIPE, which Rust programs ignore;
+    /// `splice` cannot be told not to.)
     fn splice(&self, to: RawFd, bytes: usize) -> io::Result<usize> {
         let (reader, none) = (self.reader.as_raw_fd(), std::ptr::null_mut());
         // SAFETY: no memory is passed.

@@ -100,6 +100,25 @@ pub trait Core {
     }
 }
 
+/// Where a core without events may wait for the next ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// A task has more to do.
+    Nowhere,
+    /// The executor has something to complete, or a timer that must not be slept over.
+    Executor,
+    /// Only sockets and commits matter.
+    Set,
+}
+
+fn waits_in(core: &impl Core) -> Place {
+    match (signal::giving_way() > 0, signal::napping() > 0 || !core.may_wait()) {
+        (true, _) => Place::Nowhere,
+        (false, true) => Place::Executor,
+        (false, false) => Place::Set,
+    }
+}
+
 impl Readiness {
     /// An empty set.
     pub fn new() -> io::Result<Rc<Self>> {
@@ -153,25 +172,28 @@ impl Readiness {
         loop {
             core.round();
             let mut events = self.look(Duration::ZERO, &core);
-            if events == 0 && signal::giving_way() == 0 {
-                let must_park = signal::napping() > 0 || !core.may_wait();
-                if must_park || last_event.elapsed() > LINGER {
+            match waits_in(&core) {
+                _ if events > 0 => {}
+                Place::Nowhere => {}
+                Place::Set if last_event.elapsed() <= LINGER => {
+                    // Whoever was woken runs before the core waits: here, and in the queues of lower priority.
+                    for _ in 0..CHAIN_MAX {
+                        glommio::executor().yield_now().await;
+                    }
+                    glommio::executor().yield_task_queue_now().await;
+                    if waits_in(&core) == Place::Set {
+                        let began = Instant::now();
+                        events = self.spin(if idleness.is_idle { spin } else { Duration::ZERO }, &core);
+                        if events == 0 {
+                            events = self.look(LINGER, &core);
+                        }
+                        idleness.waited(began, Instant::now());
+                    }
+                }
+                Place::Set | Place::Executor => {
                     self.changed().await;
                     last_event = Instant::now();
                     continue;
-                }
-                // Whoever was woken runs before the core waits: here, and in the queues of lower priority.
-                for _ in 0..CHAIN_MAX {
-                    glommio::executor().yield_now().await;
-                }
-                glommio::executor().yield_task_queue_now().await;
-                if core.may_wait() && signal::giving_way() == 0 && signal::napping() == 0 {
-                    let began = Instant::now();
-                    events = self.spin(if idleness.is_idle { spin } else { Duration::ZERO }, &core);
-                    if events == 0 {
-                        events = self.look(LINGER, &core);
-                    }
-                    idleness.waited(began, Instant::now());
                 }
             }
             if events > 0 {
@@ -322,6 +344,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
+    use std::pin::pin;
 
     fn pair(set: &Rc<Readiness>) -> (UnixStream, UnixStream, Registration) {
         let (near, far) = UnixStream::pair().unwrap();
@@ -331,6 +354,29 @@ mod tests {
     }
 
     impl Core for () {}
+
+    #[test]
+    fn a_core_waits_where_nobody_is_kept_waiting() {
+        struct Reading;
+        impl Core for Reading {
+            fn may_wait(&self) -> bool {
+                false
+            }
+        }
+        let executor = glommio::LocalExecutorBuilder::default().ring_depth(64).io_memory(64 << 10).make();
+        executor.expect("an executor can be made").run(async {
+            assert_eq!((waits_in(&()), waits_in(&Reading)), (Place::Set, Place::Executor));
+            let mut nap = pin!(signal::nap(Duration::from_micros(50)));
+            assert!(futures_lite::future::poll_once(nap.as_mut()).await.is_none());
+            assert_eq!(waits_in(&()), Place::Executor, "the executor has a timer to look at");
+            let mut way = pin!(signal::give_way());
+            assert!(futures_lite::future::poll_once(way.as_mut()).await.is_none());
+            assert_eq!((waits_in(&()), waits_in(&Reading)), (Place::Nowhere, Place::Nowhere));
+            way.await;
+            nap.await;
+            assert_eq!(waits_in(&()), Place::Set);
+        });
+    }
 
     fn turn(set: &Readiness) -> usize {
         set.look(Duration::ZERO, &())
