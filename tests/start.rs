@@ -18,7 +18,7 @@ fn assert_refused(output: &Output, code: i32, part: &str) {
     assert!(!errors.contains("panicked"), "{errors}");
 }
 
-const FLAGS: [&str; 15] = [
+const FLAGS: [&str; 18] = [
     "listen",
     "data-dir",
     "shards",
@@ -26,9 +26,12 @@ const FLAGS: [&str; 15] = [
     "shard-ports",
     "sync",
     "commit-delay-us",
+    "spin-us",
     "segment-bytes",
     "cache-bytes",
+    "hot-bytes",
     "max-body-bytes",
+    "max-snapshot-bytes",
     "max-connections",
     "long-poll-timeout-ms",
     "sse-max-ms",
@@ -72,6 +75,9 @@ fn bad_values_are_refused_with_code_2() {
         ("--segment-bytes", "4096"),
         ("--segment-bytes", "9999999999999"),
         ("--cache-bytes", "lots"),
+        ("--spin-us", "251"),
+        ("--hot-bytes", "5GiB"),
+        ("--hot-bytes", "-1"),
         ("--max-body-bytes", "0"),
         ("--max-body-bytes", "99999999999"),
         ("--max-connections", "0"),
