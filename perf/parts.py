@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import json
 import pathlib
 import random
 import signal
@@ -9,7 +10,7 @@ import socket
 import threading
 import time
 
-from harness import BUCKET, MIB, NODE_PEER, OURS, PEER
+from harness import BUCKET, MIB, NODE_PEER, OURS, PEER, output
 from record import Column, Goal, latency_columns, load_columns, quotient, ratio_of
 from runs import CannotRun, Case, Part, load, ours, say
 
@@ -81,16 +82,19 @@ def node(options):
 # --- many records a request
 
 
-def count_segments(_, server):
+def segments_and_disk(bench, server):
+    """How many segments were filled, and what the disk takes just then."""
     files = pathlib.Path(server.data).glob("generation-*/shard-*/segment-*.log")
-    return {"segments": sum(file.stat().st_blocks > 0 for file in files)}
+    segments = sum(file.stat().st_blocks > 0 for file in files)
+    server.stop()
+    return {"segments": segments, "disk_durable_rate": bench.disk.durable_write_bytes_per_s()}
 
 
 def batches(options):
     many = ["--frames", FRAMES, "--streams", 64]
 
     def side(who, workload, *more, connections=8):
-        after = count_segments if who == OURS else None
+        after = segments_and_disk if who == OURS else None
         return load(who, workload, *many, "--connections", connections, *more, rate="records_per_s", after=after)
 
     binary, batch, array = f"{OURS}, batch of binary", f"{OURS}, batch of JSON", f"{OURS}, JSON array"
@@ -112,18 +116,33 @@ def batches(options):
             lambda figures: scaled(figures.median(name, binary, "rate"), 1e-6),
             at_least=lambda figures: min(4, figures.facts[DISK_WRITES] * 0.8 / PAYLOAD_BYTES),
         ),
+        Goal(
+            "batch of binary: bytes of payload, part of what the disk takes in 1 MiB writes that are durable one at a time",
+            lambda figures: quotient(
+                scaled(figures.median(name, binary, "rate"), PAYLOAD_BYTES),
+                figures.median(name, binary, "disk_durable_rate"),
+            ),
+            at_least=0.8,
+        ),
         Goal("batch of binary: segment files", lambda figures: figures.median(name, binary, "segments"), at_least=10),
         Goal("batch of JSON: rate, times the peer's arrays", ratio_of(name, batch, peer, "rate"), at_least=2.5),
         Goal("JSON arrays: rate, times the peer's", ratio_of(name, array, peer, "rate"), at_least=1.5),
     ]
     columns = load_columns("million records/s", 1e6, "{:.2f}", "request")
-    columns.append(Column("segment files", "segments"))
+    columns += [
+        Column("segment files", "segments"),
+        Column("disk alone, durable, MB/s", "disk_durable_rate", per=1e6, spread=True),
+    ]
     return Part(
         "append batches and JSON arrays of 512 records of 256 bytes, 8 connections, 64 streams",
         [Case(name, sides, peer), Case("the same, 32 connections", of_32, peer)],
         columns,
         goals,
-        ["a batch is as many appends, each acknowledged by itself; an array is one append"],
+        [
+            "a batch is as many appends, each acknowledged by itself; an array is one append",
+            "disk alone, durable: right after each run, 1 MiB direct writes into a new, allocated file, each durable before the "
+            "next one begins, as the log's are",
+        ],
         seconds=2,
         pause_seconds=10,
         facts=disk_writes,
@@ -348,10 +367,23 @@ class Varied:
         return rounds * FRAMES * self.CLIENTS
 
 
+def footer_bytes(bench, server):
+    """Length of the footer of a stopped server's only segment: changing the number of shards seals it."""
+    with bench.server_on(OURS, server.data, shards=2):
+        pass
+    lines = output(server.command[0], "inspect", "--json", server.data).splitlines()
+    ends = [row for row in map(json.loads, lines) if row["row"] == "segment_end"]
+    sealed = [row for row in ends if row["state"] == "sealed"]
+    # Both shards have the same file.
+    if not sealed or any(row["tail"] != sealed[0]["tail"] for row in sealed):
+        raise SystemExit(f"one sealed segment was expected: {ends}")
+    return sealed[0]["tail"]["footer_bytes"]
+
+
 def index_memory(bench):
     """Bytes that records cost in the index. Settled: what a server that was started over them has more than one without; one
     that has just settled also keeps memory that it settled with. Not settled: growth by single appends, whose places in the log
-    are all apart, in one segment that is not sealed."""
+    are all apart, in one segment that is not sealed, without the footer of that segment, which is in memory until then."""
     extra = ("--cache-bytes", "0", "--segment-bytes", 1024 * MIB)
     with bench.server(OURS, extra) as server:
         time.sleep(0.5)
@@ -363,10 +395,13 @@ def index_memory(bench):
             return outcome["totals"]["records"]
 
         # What grows once does not count.
-        append(1)
+        before_appended = append(1)
         before = server.resident_bytes()
         appended = append(5)
-        unsettled = (server.resident_bytes() - before) / appended
+        grown = server.resident_bytes() - before
+        server.stop()
+        footer = footer_bytes(bench, server) * appended / (before_appended + appended)
+        unsettled = (grown - footer) / appended
     extra = ("--cache-bytes", "0", "--segment-bytes", 64 * MIB)
     with bench.server(OURS, extra) as server:
         written = Varied(server).write(bench.options.records)
@@ -475,7 +510,7 @@ def memory(options):
         "bytes of each: growth of resident memory, divided, when there are many more of them (settled records: see below)",
         f"index: {options.records:,} JSON records of 27 to 138 bytes, in append batches of 512 to 64 streams, no cache, "
         "segments of 64 MiB: what a server started over them has more than an empty one; not settled: growth by 5 s of single "
-        "appends to 64 streams",
+        "appends to 64 streams, without the footer of the segment in use, which is in memory until the segment is full",
         f"{options.idle_streams:,} streams of which next to none was written to ({peer_streams(options):,} for the peer: "
         f"{open_files_note(options)}); {options.idle_readers:,} readers of one stream; each on top of a tenth as many",
     ]
