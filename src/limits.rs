@@ -7,8 +7,10 @@ pub const BLOCK_BYTES: usize = 4096;
 pub const CHECKSUM_CHUNK_BYTES: usize = 64 * 1024;
 /// Bytes of the largest commit, header and padding included.
 pub const COMMIT_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Bytes of a segment file (`--segment-bytes`).
-pub const SEGMENT_BYTES_DEFAULT: u64 = 256 * 1024 * 1024;
+/// Bytes of a segment file (`--segment-bytes`). ext4 keeps up to four extents in the inode, each shorter than 128 MiB, and a
+/// segment that is being filled has one more than its space came in: a larger one needs a block of extents, which half of all
+/// durable writes would have to write, too (`perf/records/2026-12-01-batch-limits.md`).
+pub const SEGMENT_BYTES_DEFAULT: u64 = 128 * 1024 * 1024;
 /// Smallest `--segment-bytes`.
 pub const SEGMENT_BYTES_MIN: u64 = 1024 * 1024;
 /// Largest `--segment-bytes`: positions in a segment are 32 bits.

@@ -64,7 +64,7 @@ pub struct Options {
 
     /// Size of a segment file, in bytes: a multiple of 4096
     #[arg(long, env = "THALWEG_SEGMENT_BYTES", hide_env_values = true, value_name = "BYTES",
-          default_value = "256MiB", value_parser = segment_bytes)]
+          default_value = "128MiB", value_parser = segment_bytes)]
     segment_bytes: u64,
 
     /// Recent commits kept in memory, all shards together, in bytes
