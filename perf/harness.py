@@ -199,16 +199,16 @@ class Disk:
         """1 MiB direct writes over a file that was written before, so many under way."""
         return self._rate(os.O_RDWR, depth, seconds, lambda file, place: os.pwrite(file, self.buffer, place))
 
-    def durable_write_bytes_per_s(self, size_bytes=256 * MIB):
-        """1 MiB direct writes into a new file whose space is allocated, each durable before the next: what a log that goes on
-        in new files can get."""
+    def durable_write_bytes_per_s(self, write_bytes, size_bytes=128 * MIB):
+        """Direct writes of so many bytes into a new file whose space is allocated, each durable before the next: what a log
+        that goes on in new files can get."""
         with tempfile.NamedTemporaryFile(dir=self.directory, prefix="disk-new-") as new:
             os.posix_fallocate(new.fileno(), 0, size_bytes)
             os.fsync(new.fileno())
             with self._open(new, os.O_RDWR | os.O_DIRECT | os.O_DSYNC) as file:
-                began = time.perf_counter()
-                for place in range(0, size_bytes, MIB):
-                    os.pwrite(file, self.buffer, place)
+                piece, began = memoryview(self.buffer)[:write_bytes], time.perf_counter()
+                for place in range(0, size_bytes, write_bytes):
+                    os.pwrite(file, piece, place)
                 return size_bytes / (time.perf_counter() - began)
 
     def read_bytes_per_s(self, depth, seconds=1.0):
