@@ -6,7 +6,7 @@ mod common;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use common::{DataDir, Server};
+use common::{DataDir, Server, files};
 use thalweg::loadgen::outcome::{Outcome, Verified};
 
 /// Options of every run: short, checked, quiet.
@@ -220,6 +220,24 @@ fn restarts_gentle_and_hard() {
         assert!(verified.bytes >= 3 * 100 * 1024, "{verified:?}");
         assert_eq!((outcome.totals.operations, outcome.latencies["restart"].count), (2, 2));
         assert!(std::net::TcpStream::connect(&address).is_err(), "the server does not outlive the run");
+    }
+}
+
+#[test]
+fn what_a_run_made_goes_if_that_is_wanted() {
+    for (delete, left) in [(&["--delete"][..], 0), (&[], 3)] {
+        let dir = DataDir::new();
+        let server = Server::start_in(&dir, &["--shards", "1"]);
+        let options = [&["--connections", "4", "--streams", "3"], delete].concat();
+        let outcome = run(&server, "append", &options);
+        assert!(!outcome.extra.contains_key("not_deleted"), "{:?}", outcome.extra);
+        server.stop();
+        let shown = files::inspect(&dir.path(), &["--entries"]);
+        let streams = files::rows(&shown, "stream");
+        assert_eq!(streams.iter().filter(|stream| stream["deleted"] == false).count(), left, "{streams:?}");
+        let entries = files::rows(&shown, "entry");
+        let bucket_deletes = entries.iter().filter(|entry| entry["kind"] == "bucket_deleted").count();
+        assert_eq!(bucket_deletes, usize::from(left == 0), "{delete:?}");
     }
 }
 

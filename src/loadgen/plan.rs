@@ -173,6 +173,8 @@ pub struct Plan {
     pub server_command: Option<String>,
     /// Everything is read back and compared.
     pub verify: bool,
+    /// What was made is deleted at the end.
+    pub delete: bool,
 }
 
 impl Plan {
@@ -263,6 +265,12 @@ impl Plan {
             Kind::Null if self.verify => {
                 Err("--verify: the null responder keeps nothing that could be read back".to_owned())
             }
+            Kind::Null if self.delete => {
+                Err("--delete: the null responder keeps nothing that could be deleted".to_owned())
+            }
+            Kind::Churn if self.delete => {
+                Err("--delete: churn deletes its streams itself; leave it out".to_owned())
+            }
             Kind::Null if self.load.shard_aware => {
                 Err("--shard-aware: the null responder has no shards".to_owned())
             }
@@ -287,6 +295,11 @@ impl Plan {
             }
             _ => load.connections,
         }
+    }
+
+    /// Streams that are made before the load.
+    pub fn streams_made(&self) -> usize {
+        if self.kind == Kind::Churn { 1 } else { self.load.streams }
     }
 
     /// How records are put into a request.
@@ -366,6 +379,7 @@ pub(super) mod tests {
             server_pid: None,
             server_command: None,
             verify: false,
+            delete: false,
         }
     }
 
@@ -389,6 +403,8 @@ pub(super) mod tests {
             (Kind::Append, "--duration 0", |plan| plan.load.duration_ms = 0),
             (Kind::Null, "--rate: a null run", |plan| plan.load.rate_per_s = Some(1.0)),
             (Kind::Null, "--verify: the null", |plan| plan.verify = true),
+            (Kind::Null, "--delete: the null", |plan| plan.delete = true),
+            (Kind::Churn, "--delete: churn", |plan| plan.delete = true),
             (Kind::Null, "--shard-aware: the null", |plan| plan.load.shard_aware = true),
             (Kind::Null, "--server-pid: the null", |plan| plan.server_pid = Some(1)),
         ];

@@ -14,6 +14,7 @@ use super::outcome::{Outcome, ServerUse};
 use super::plan::{Plan, Signal};
 use super::progress::Progress;
 use super::response::{Head, Parser, Sink};
+use super::run::clean_up;
 use super::scene::Scene;
 use super::target::Target;
 use super::{conditions, usage, verify};
@@ -59,12 +60,13 @@ pub fn run(plan: Plan, progress: &mut Progress) -> Result<Outcome, String> {
     let cpu_us = usage::process_cpu_us(pid)?;
     let server_use =
         ServerUse { pid, cpu_us, cpu_us_per_operation: cpu_us as f64, resident_bytes, peak_resident_bytes };
-    server.stop(Signal::Term)?;
-    let extra = BTreeMap::from([
+    let mut extra = BTreeMap::from([
         ("records".to_owned(), verified.records.into()),
         ("record_bytes".to_owned(), verified.bytes.into()),
         ("restart_ms".to_owned(), serde_json::json!(restart_ms)),
     ]);
+    clean_up(&scene, progress, &mut extra);
+    server.stop(Signal::Term)?;
     let measured_ns = restart_ms.iter().map(|ms| (ms * 1e6) as u64).sum::<u64>().max(1_000);
     let window = Window { begin_ns: 0, start_ns: 0, end_ns: measured_ns };
     let gathered = Gathered::of(window, tally);

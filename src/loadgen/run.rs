@@ -65,7 +65,19 @@ pub fn run(mut plan: Plan, progress: &mut Progress) -> Result<Outcome, String> {
         progress.say("reading everything back");
         outcome.verified = Some(verified(&scene, finished)?);
     }
+    clean_up(&scene, progress, &mut outcome.extra);
     Ok(outcome)
+}
+
+/// Deletes what the run has made, if that is wanted. What stays is told: the outcome counts all the same.
+pub(super) fn clean_up(scene: &Scene, progress: &mut Progress, extra: &mut BTreeMap<String, Value>) {
+    if !scene.plan.delete {
+        return;
+    }
+    progress.say("deleting the streams");
+    if let Err(why) = scene.delete() {
+        extra.insert("not_deleted".to_owned(), why.into());
+    }
 }
 
 /// Starts the null responder on a core that the generator does not use, and makes it the target.

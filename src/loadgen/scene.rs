@@ -65,8 +65,8 @@ impl Scene {
         let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
         let names = Names::new(plan.target.style, &format!("bench-{unix_ms:x}-{:x}", plan.seed));
         let load = &plan.load;
-        let streams = if plan.kind == Kind::Churn { 1 } else { load.streams };
-        let shards = setup::make_streams(&plan.target, &names, streams, load.content.media_type())?;
+        let shards =
+            setup::make_streams(&plan.target, &names, plan.streams_made(), load.content.media_type())?;
         if load.shard_aware && shards.count == 0 {
             return Err(
                 "--shard-aware: the server does not tell its shards (no Stream-Shard header)".to_owned()
@@ -77,6 +77,11 @@ impl Scene {
             scene.filled = scene.fill()?;
         }
         Ok(scene)
+    }
+
+    /// Deletes the streams, and their bucket.
+    pub fn delete(&self) -> Result<(), String> {
+        setup::delete_streams(&self.plan.target, &self.names, self.plan.streams_made())
     }
 
     /// Requests that fill a stream.

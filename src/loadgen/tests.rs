@@ -60,6 +60,38 @@ fn an_honest_server_passes() {
 }
 
 #[test]
+fn every_style_names_streams_its_way_and_deletes_what_it_made() {
+    for (style, prefix, things) in [
+        (Style::Thalweg, "/bench-", 5),
+        (Style::Durable, "/v1/stream/bench-", 4),
+        (Style::Ursula, "/bench-", 4),
+    ] {
+        for delete in [false, true] {
+            let fake = Fake::start(Fault::None);
+            let mut plan = plan(&fake, Content::Binary);
+            (plan.target.style, plan.delete) = (style, delete);
+            let outcome = outcome(plan).unwrap();
+            assert!(outcome.totals.errors.is_empty() && outcome.verified.unwrap().missing == 0);
+            let paths = fake.paths();
+            assert_eq!(paths.len(), if delete { 0 } else { things }, "{style:?}: {paths:?}");
+            assert!(paths.iter().all(|path| path.starts_with(prefix)), "{style:?}: {paths:?}");
+            assert!(!outcome.extra.contains_key("not_deleted"), "{:?}", outcome.extra);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_deleted_is_told_and_loses_no_outcome() {
+    let fake = Fake::start(Fault::Protects);
+    let mut plan = plan(&fake, Content::Binary);
+    plan.delete = true;
+    let outcome = outcome(plan).unwrap();
+    assert!(outcome.totals.operations > 0, "{:?}", outcome.totals);
+    let why = outcome.extra["not_deleted"].as_str().unwrap();
+    assert!(why.contains("403") && why.contains("DELETE /v1/stream/bench-"), "{why}");
+}
+
+#[test]
 fn what_a_server_does_to_an_acknowledged_record_is_found() {
     let table = [
         (Fault::Loses, 1, 0, "is missing"),

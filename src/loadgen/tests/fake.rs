@@ -42,6 +42,8 @@ pub enum Fault {
     LeavesOpen,
     /// Acknowledges that a stream is deleted and keeps it.
     KeepsDeleted,
+    /// Does not let a stream be deleted.
+    Protects,
     /// Speaks something else.
     Garbage,
     /// Answers everything with an empty 200.
@@ -100,6 +102,11 @@ impl Fake {
 
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Streams, and buckets, that there are.
+    pub fn paths(&self) -> Vec<String> {
+        self.shared.streams.lock().unwrap().keys().cloned().collect()
     }
 
     /// Whether the append that meets the fault has come.
@@ -196,6 +203,7 @@ fn answer(shared: &Shared, request: &Request) -> Option<Vec<u8>> {
             stream.is_closed = shared.fault != Fault::LeavesOpen;
             response("204 No Content", "Stream-Closed: true\r\n", b"")
         }
+        "DELETE" if shared.fault == Fault::Protects => response("403 Forbidden", "", b"not yours"),
         "DELETE" => {
             if shared.fault != Fault::KeepsDeleted {
                 streams.remove(&request.path);
