@@ -256,14 +256,77 @@ fn appends_of_every_size_come_back_unchanged() {
     // Around every size that matters inside: blocks, checksummed chunks, commits, pages.
     let sizes =
         [1, 2, 4095, 4096, 4097, 65_535, 65_536, 65_537, 131_072, 1_048_575, 1_048_576, 1_048_577, 5_000_000];
-    for (n, size) in sizes.into_iter().chain([3, 100_000]).enumerate() {
+    for size in sizes.into_iter().chain([3, 100_000]) {
         let body: Vec<u8> = (0..size).map(|_| random.next() as u8).collect();
-        let request = stream.post(&body);
-        let request = if n % 2 == 0 { request } else { request.chunked() };
-        connection.send(&request).expect(204);
-        expected.extend_from_slice(&body);
+        for request in [stream.post(&body), stream.post(&body).chunked()] {
+            connection.send(&request).expect(204);
+            expected.extend_from_slice(&body);
+        }
     }
     let read = stream.read();
     assert_eq!(read.len(), expected.len());
     assert!(read == expected, "the bytes differ");
+}
+
+/// More than a commit holds: it arrives in pieces, and is judged when it is there.
+#[test]
+fn a_body_of_any_length_gets_the_same_answer() {
+    let server = Server::start(&["--segment-bytes", "1048576"]);
+    let producer = |epoch: &'static str, seq: &'static str| {
+        vec![("Producer-Id", "p"), ("Producer-Epoch", epoch), ("Producer-Seq", seq)]
+    };
+    let octets = ("Content-Type", OCTETS);
+    let table = [
+        ("no content type", vec![], 400, "CONTENT_TYPE_REQUIRED"),
+        ("another content type", vec![("Content-Type", "text/plain")], 409, "CONTENT_TYPE_MISMATCH"),
+        ("a producer's first", [vec![octets], producer("1", "0")].concat(), 200, ""),
+        ("a duplicate", [vec![octets], producer("1", "0")].concat(), 204, ""),
+        ("a gap", [vec![octets], producer("1", "2")].concat(), 409, "PRODUCER_SEQ_GAP"),
+        ("a stale epoch", [vec![octets], producer("0", "0")].concat(), 403, "STALE_EPOCH"),
+        ("half a producer", vec![octets, ("Producer-Id", "p")], 400, "INVALID_PRODUCER"),
+        ("a Stream-Seq", vec![octets, ("Stream-Seq", "b")], 204, ""),
+        ("an older Stream-Seq", vec![octets, ("Stream-Seq", "a")], 409, "STREAM_SEQ_CONFLICT"),
+        ("a record tail", vec![octets, ("Stream-Record-Match", "0")], 400, "INVALID_RECORD_MATCH"),
+        ("the last", vec![octets, ("Stream-Closed", "true")], 204, ""),
+        ("one too many", vec![octets], 409, "STREAM_CLOSED"),
+    ];
+    let answers = |name: &str, body: Vec<u8>| {
+        let (stream, mut connection) = (server.create(name, OCTETS), server.connect());
+        let mut expected = Vec::new();
+        for (what, headers, status, code) in &table {
+            let request = stream.request("POST").headers(headers).body(&body);
+            let response = connection.send(&request);
+            assert_eq!(response.status, *status, "{what}, {} bytes: {}", body.len(), response.text());
+            if code.is_empty() {
+                assert_eq!(response.next_offset(), stream.tail(), "{what}");
+            } else {
+                assert_eq!(response.error_code(), *code, "{what}, {} bytes", body.len());
+            }
+            if matches!(*what, "a producer's first" | "a Stream-Seq" | "the last") {
+                expected.extend_from_slice(&body);
+            }
+        }
+        assert!(stream.read() == expected, "{} bytes differ", body.len());
+        server.stream("/test/absent", OCTETS).post(&body).send().expect_error(404, "STREAM_NOT_FOUND");
+    };
+    answers("short", b"short".to_vec());
+    answers("long", (0..1_300_000).map(|at| (at % 251) as u8).collect());
+}
+
+#[test]
+fn a_stream_that_is_replaced_while_a_body_arrives_is_judged_as_it_is_then() {
+    let server = Server::start(&["--segment-bytes", "1048576"]);
+    for (content_type, status) in [(OCTETS, 204), ("application/json", 409)] {
+        let stream = server.create("replaced", OCTETS);
+        let request = stream.post(vec![7; 400_000]).header("Expect", "100-continue");
+        let (head, mut connection) = (request.head_bytes(), server.connect());
+        connection.write(&head);
+        assert_eq!(connection.read_head().expect("an interim answer").status, 100);
+        stream.delete();
+        server.create("replaced", content_type);
+        connection.write(&request.bytes()[head.len()..]);
+        let response = connection.read_response("POST");
+        assert_eq!(response.status, status, "{content_type}: {}", response.text());
+        server.stream("/test/replaced", content_type).delete();
+    }
 }

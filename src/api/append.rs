@@ -3,6 +3,9 @@
 //! The checks run in one order, the order of decision 7, against the staged view of the stream. Whatever the answer says
 //! about staged state, it leaves when that state is durable.
 
+use std::cell::Cell;
+
+use crate::http::pieces::Pieces;
 use crate::http::service::Step;
 use crate::http::{Known, Status};
 use crate::protocol::errors::{Code, Problem};
@@ -16,7 +19,7 @@ use crate::storage::event::{Appended, Lengths, Payload, Producer};
 use crate::storage::log::{Class, Room};
 
 use super::answer::{Manner, end_headers, record_range};
-use super::large::{self, LargeAppend};
+use super::large::{self, LargeAppend, Owned};
 use super::{Api, Named, Request, too_large};
 use crate::http::service::Wait;
 
@@ -106,10 +109,15 @@ impl<'a> Canonical<'a> {
 
     /// Bytes that its lengths take in an entry, at most.
     pub fn lengths_bytes(&self) -> usize {
-        match self.lengths {
-            Lengths::Uniform { .. } => 16,
-            Lengths::Each(list) => list.iter().map(|len| varint_bytes(u64::from(*len))).sum(),
-        }
+        lengths_bytes(self.lengths)
+    }
+}
+
+/// Bytes that lengths take in an entry, at most.
+pub fn lengths_bytes(lengths: Lengths<'_>) -> usize {
+    match lengths {
+        Lengths::Uniform { .. } => 16,
+        Lengths::Each(list) => list.iter().map(|len| varint_bytes(u64::from(*len))).sum(),
     }
 }
 
@@ -127,7 +135,7 @@ impl<'a> Controls<'a> {
             stream_seq: head.get(Known::StreamSeq).map(headers::parse_stream_seq).transpose()?,
             record_match: head.get(Known::StreamRecordMatch).map(parse_record_match).transpose()?,
             close: headers::is_true(head.get(Known::StreamClosed)),
-            has_body: !request.body.is_empty(),
+            has_body: !request.body.is_empty() || request.pieces.is_some(),
         };
         if !controls.has_body && !controls.close {
             return Err(Problem::fixed(
@@ -233,8 +241,10 @@ impl Api {
             Err(missing) => return self.answer_404(request, named, out, missing),
         };
         let request = &self.about(request, id);
-        let max_bytes = self.shard.config.max_body_bytes;
-        if request.body.len() as u64 > max_bytes {
+        let pieces = request.pieces.map(Cell::take);
+        let (body_bytes, max_bytes) =
+            (pieces.as_ref().map_or(request.body.len(), Pieces::len), self.shard.config.max_body_bytes);
+        if body_bytes as u64 > max_bytes {
             return self.fail(request, out, &too_large(max_bytes));
         }
         let controls = match Controls::parse(request) {
@@ -248,6 +258,12 @@ impl Api {
         };
         if let Err(rejected) = checked {
             return self.reject(out, request.manner, id, &controls, &rejected);
+        }
+        if let Some(pieces) = pieces {
+            // Its content type is the stream's, and not that of records.
+            assert!(!is_json, "records that came in pieces");
+            let step = LargeAppend::step(self, request.manner, id, &controls, Owned::message(pieces));
+            return step.unwrap_or_else(|problem| self.fail_staged(request.manner, id, out, &problem));
         }
         if !is_json || request.body.is_empty() {
             let canonical =
@@ -275,7 +291,10 @@ impl Api {
         let meta_bytes = controls.meta_bytes() + canonical.lengths_bytes();
         match large::fits_whole(self, meta_bytes, canonical) {
             Ok(true) => {}
-            Ok(false) => return LargeAppend::step(self, request.manner, id, controls, canonical),
+            Ok(false) => {
+                let step = LargeAppend::step(self, request.manner, id, controls, Owned::of(canonical));
+                return step.unwrap_or_else(|problem| self.fail_staged(request.manner, id, out, &problem));
+            }
             Err(problem) => return self.fail_staged(request.manner, id, out, &problem),
         }
         match self.shard.room(meta_bytes, canonical.stored_bytes(), Class::Append) {

@@ -348,7 +348,7 @@ impl Progress {
         let bytes = self.run.bytes(self.run.pieces[0], body);
         let canonical = Canonical { bytes, separator: is_json, lengths: self.run.lengths() };
         let owned = large::Owned::of(canonical);
-        let staged = large::stage_parts(api, self.id.lineage, owned.bytes()).await?;
+        let staged = large::stage_parts(api, self.id.lineage, &owned).await?;
         large::wait_for_room(api, META_BYTES + owned.meta_bytes(), 0).await?;
         if !self.is_open(api) {
             self.stage_if_open(api, body);

@@ -354,7 +354,7 @@ impl LargeCreate {
     async fn run(&self, api: &Api, out: &mut Vec<u8>) -> Result<Step, Problem> {
         let lineage = api.shard.lineages.next(api.shard.index).ok_or(NO_LINEAGE)?;
         let refused = |refusal| api.refusal(refusal);
-        let staged = large::stage_parts(api, lineage, self.payload.bytes()).await.map_err(refused)?;
+        let staged = large::stage_parts(api, lineage, &self.payload).await.map_err(refused)?;
         let named = Named { address: Address::of_key(&self.key), hash: self.hash };
         let wanted = Wanted {
             content_type: &self.content_type,
@@ -377,8 +377,8 @@ impl LargeCreate {
                 Found::Going(ticket) => api.shard.log.wait_durable(ticket).await.map_err(refused)?,
             }
         };
-        let canonical =
-            Canonical { bytes: self.payload.bytes(), separator: false, lengths: self.payload.lengths() };
+        // The bytes lie in the parts.
+        let canonical = Canonical { lengths: self.payload.lengths(), ..Canonical::EMPTY };
         let payload = Payload::Parts(&staged.parts);
         let event = wanted.event(lineage, named, generation);
         let (id, ticket) = api.stage_new(event, canonical, payload, meta_bytes);

@@ -1,6 +1,7 @@
 //! Appends and initial contents that are larger than a commit: the bytes go ahead as chunk entries, with other work in
 //! between; one final entry, checked anew, publishes them. Chunks that no entry publishes are garbage.
 
+use crate::http::pieces::Pieces;
 use crate::http::service::{Fill, OneShot, Step};
 use crate::http::turn::Turn;
 use crate::limits::RECORDS_PER_APPEND_MAX;
@@ -12,11 +13,11 @@ use crate::storage::log::{Class, Refusal, Room};
 
 use super::Api;
 use super::answer::{Manner, STREAM_NOT_FOUND};
-use super::append::{Canonical, Controls, appended_event};
+use super::append::{Canonical, Controls, appended_event, lengths_bytes};
 
-/// A payload that owns its bytes, for it outlives its request.
+/// A payload that owns its bytes, for it outlives its request. In pieces, so that no turn copies or stages more than one.
 pub struct Owned {
-    bytes: Vec<u8>,
+    pieces: Pieces,
     lengths: OwnedLengths,
 }
 
@@ -28,21 +29,26 @@ enum OwnedLengths {
 impl Owned {
     /// Copies a payload, with its separator.
     pub fn of(canonical: Canonical<'_>) -> Self {
-        let mut bytes = Vec::with_capacity(canonical.stored_bytes());
-        bytes.extend_from_slice(canonical.bytes);
+        let mut pieces = Pieces::of(canonical.bytes);
         if canonical.separator {
-            bytes.push(b',');
+            pieces.extend(b",");
         }
         let lengths = match canonical.lengths {
             Lengths::Uniform { len, count } => OwnedLengths::Uniform { len, count },
             Lengths::Each(list) => OwnedLengths::Each(list.to_vec()),
         };
-        Self { bytes, lengths }
+        Self { pieces, lengths }
+    }
+
+    /// One message of a byte stream, which came in pieces.
+    pub fn message(pieces: Pieces) -> Self {
+        let len = u32::try_from(pieces.len()).expect("bodies are shorter than 4 GiB");
+        Self { pieces, lengths: OwnedLengths::Uniform { len, count: 1 } }
     }
 
     /// Its bytes.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+    pub fn pieces(&self) -> &Pieces {
+        &self.pieces
     }
 
     /// Its records.
@@ -55,8 +61,7 @@ impl Owned {
 
     /// Upper bound of the metadata of the entry that publishes it.
     pub fn meta_bytes(&self) -> usize {
-        let canonical = Canonical { bytes: &self.bytes, separator: false, lengths: self.lengths() };
-        canonical.lengths_bytes() + parts_bytes(self.bytes.len())
+        lengths_bytes(self.lengths()) + parts_bytes(self.pieces.len())
     }
 }
 
@@ -79,8 +84,12 @@ pub fn parts_bytes(payload_bytes: usize) -> usize {
 /// Whether a payload fits in one entry, or else in parts that one entry names; `meta_bytes` with the record lengths. An error
 /// if not even that.
 pub fn fits_whole(api: &Api, meta_bytes: usize, canonical: Canonical<'_>) -> Result<bool, Problem> {
-    let (entry_max, stored_bytes) = (api.shard.log.payload_max(), canonical.stored_bytes());
-    if canonical.lengths.count() > RECORDS_PER_APPEND_MAX as u64 {
+    fits(api, meta_bytes, canonical.stored_bytes(), canonical.lengths.count())
+}
+
+fn fits(api: &Api, meta_bytes: usize, stored_bytes: usize, records: u64) -> Result<bool, Problem> {
+    let entry_max = api.shard.log.payload_max();
+    if records > RECORDS_PER_APPEND_MAX as u64 {
         let message = format!("an append holds at most {RECORDS_PER_APPEND_MAX} records: send several");
         Err(Problem::new(Code::PayloadTooLarge, message))
     } else if meta_bytes + stored_bytes <= entry_max {
@@ -142,9 +151,11 @@ impl StagedParts {
 }
 
 /// Writes a payload as chunk entries of a stream that exists, or will.
-pub async fn stage_parts(api: &Api, lineage: u64, bytes: &[u8]) -> Result<StagedParts, Refusal> {
+pub async fn stage_parts(api: &Api, lineage: u64, payload: &Owned) -> Result<StagedParts, Refusal> {
     let mut staged = StagedParts::default();
-    staged.add(api, lineage, bytes).await?;
+    for piece in payload.pieces.iter() {
+        staged.add(api, lineage, piece).await?;
+    }
     Ok(staged)
 }
 
@@ -161,18 +172,21 @@ pub struct LargeAppend {
 }
 
 impl LargeAppend {
-    /// Starts one that has passed its checks; they are made again before it is published.
+    /// Starts one that has passed its checks; they are made again before it is published. The error says why it cannot be one
+    /// append at all.
     pub fn step(
         api: &Api,
         manner: Manner,
         id: StreamId,
         controls: &Controls<'_>,
-        canonical: Canonical<'_>,
-    ) -> Step {
+        payload: Owned,
+    ) -> Result<Step, Problem> {
+        let meta_bytes = controls.meta_bytes() + lengths_bytes(payload.lengths());
+        fits(api, meta_bytes, payload.pieces.len(), payload.lengths().count())?;
         let append = Self {
             manner,
             id,
-            payload: Owned::of(canonical),
+            payload,
             content_type: controls.content_type.unwrap_or_default().to_vec(),
             producer: controls.producer.map(|claim| (claim.id.to_vec(), claim.epoch, claim.seq)),
             stream_seq: controls.stream_seq.map(<[u8]>::to_vec),
@@ -180,19 +194,19 @@ impl LargeAppend {
             close: controls.close,
         };
         let api = api.clone();
-        OneShot::step(async move {
+        Ok(OneShot::step(async move {
             let mut out = Vec::new();
             let step = append.run(&api, &mut out).await.unwrap_or_else(|problem| {
                 api.problem(&mut out, manner, &problem);
                 Step::Done
             });
             settle(&api, manner, step, out).await
-        })
+        }))
     }
 
     async fn run(&self, api: &Api, out: &mut Vec<u8>) -> Result<Step, Problem> {
         let refused = |refusal| api.refusal(refusal);
-        let staged = stage_parts(api, self.id.lineage, &self.payload.bytes).await.map_err(refused)?;
+        let staged = stage_parts(api, self.id.lineage, &self.payload).await.map_err(refused)?;
         let controls = self.controls();
         let meta_bytes = controls.meta_bytes() + self.payload.meta_bytes();
         wait_for_room(api, meta_bytes, 0).await.map_err(refused)?;

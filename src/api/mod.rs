@@ -37,6 +37,7 @@ use crate::http::service::{Admit, Service, Step};
 use crate::http::{Framing, Head, Known, Method};
 use crate::limits;
 use crate::protocol::errors::{Code, Problem};
+use crate::protocol::headers;
 use crate::protocol::names::{self, Address, Route, Suffix};
 use crate::shard::mail::Mail;
 use crate::shard::table::StreamId;
@@ -381,7 +382,12 @@ impl Api {
             }
             return Err(too_large(max_bytes));
         }
-        Ok(Admit::Body { max_bytes, in_pieces: false })
+        // One message, and more than a commit holds: it need not lie together, and goes into the log piece by piece. Records
+        // have to be told apart first.
+        let is_append = matches!((&route, head.method), (Route::Stream(_), Method::Post));
+        let has_records = head.get(Known::ContentType).is_some_and(headers::is_json);
+        let in_pieces = is_append && !has_records && length > self.shard.log.payload_max() as u64;
+        Ok(Admit::Body { max_bytes, in_pieces })
     }
 }
 
