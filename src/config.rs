@@ -33,6 +33,8 @@ pub struct Config {
     pub spin_us: u64,
     /// Size of a segment file.
     pub segment_bytes: u64,
+    /// Segments that a shard makes ahead of use while it is idle.
+    pub segments_ahead: usize,
     /// Recent commits kept in memory, all shards together.
     pub cache_bytes: u64,
     /// Pages that are read again and again kept in memory, all shards together.

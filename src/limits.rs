@@ -11,6 +11,10 @@ pub const COMMIT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// segment that is being filled has one more than its space came in: a larger one needs a block of extents, which half of all
 /// durable writes would have to write, too (`perf/records/2026-12-01-batch-limits.md`).
 pub const SEGMENT_BYTES_DEFAULT: u64 = 128 * 1024 * 1024;
+/// Segments that a shard makes ahead of use while it is idle (`--segments-ahead`): the next one, and no more.
+pub const SEGMENTS_AHEAD_DEFAULT: usize = 1;
+/// Most of them.
+pub const SEGMENTS_AHEAD_MAX: usize = 1024;
 /// Smallest `--segment-bytes`.
 pub const SEGMENT_BYTES_MIN: u64 = 1024 * 1024;
 /// Largest `--segment-bytes`: positions in a segment are 32 bits.

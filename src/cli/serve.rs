@@ -67,6 +67,12 @@ pub struct Options {
           default_value = "128MiB", value_parser = segment_bytes)]
     segment_bytes: u64,
 
+    /// Segments that each shard makes ahead of use while it is idle, with their space and zeros in it: more than one serve bursts
+    /// of large batches, which are written faster into space that was written before
+    #[arg(long, env = "THALWEG_SEGMENTS_AHEAD", hide_env_values = true, value_name = "COUNT",
+          default_value_t = limits::SEGMENTS_AHEAD_DEFAULT, value_parser = count(1, limits::SEGMENTS_AHEAD_MAX as u64))]
+    segments_ahead: usize,
+
     /// Recent commits kept in memory, all shards together, in bytes
     #[arg(long, env = "THALWEG_CACHE_BYTES", hide_env_values = true, value_name = "BYTES",
           default_value = "64MiB", value_parser = cache_bytes)]
@@ -152,6 +158,7 @@ impl Options {
             commit_delay_us: self.commit_delay_us,
             spin_us: self.spin_us,
             segment_bytes: self.segment_bytes,
+            segments_ahead: self.segments_ahead,
             cache_bytes: self.cache_bytes,
             hot_bytes: self.hot_bytes,
             max_body_bytes: self.max_body_bytes,
@@ -262,6 +269,7 @@ mod tests {
         assert_eq!(config.data_dir, PathBuf::from("data"));
         assert_eq!((config.shards, config.cpus, config.sync), (None, None, config::Sync::Always));
         assert_eq!(config.segment_bytes, limits::SEGMENT_BYTES_DEFAULT);
+        assert_eq!(config.segments_ahead, limits::SEGMENTS_AHEAD_DEFAULT);
         assert_eq!(config.cache_bytes, limits::CACHE_BYTES_DEFAULT);
         assert_eq!(config.hot_bytes, limits::HOT_BYTES_DEFAULT);
         assert_eq!(config.max_body_bytes, limits::BODY_BYTES_DEFAULT);
@@ -298,6 +306,8 @@ mod tests {
             ("--segment-bytes", "4096"),
             ("--segment-bytes", "3GiB"),
             ("--segment-bytes", "18446744073709551615GiB"),
+            ("--segments-ahead", "0"),
+            ("--segments-ahead", "1025"),
             ("--cache-bytes", "1.5GiB"),
             ("--max-body-bytes", "0"),
             ("--max-body-bytes", "32MB"),

@@ -131,6 +131,7 @@ async fn open_log(start: &ShardStart, ring: Rc<WriteRing>) -> Result<(Log, Table
         },
         commit_delay_us: start.config.commit_delay_us,
         segment_bytes: start.config.segment_bytes,
+        segments_ahead: start.config.segments_ahead,
         cache_bytes: (start.config.cache_bytes / start.shards as u64) as usize,
     };
     let store = Rc::new(DirectStore::with_ring(&start.log_dir, ring));

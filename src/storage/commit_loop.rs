@@ -206,6 +206,8 @@ async fn mark_when_idle(inner: &Inner) {
             // A log without room for a mark is asked again in a second.
             inner.appender.borrow_mut().queue_mark(&inner.roller);
             inner.work.notify();
+            // There is time now to make segments ahead.
+            inner.roller.signal.notify();
         }
     }
 }

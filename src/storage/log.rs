@@ -62,6 +62,8 @@ pub struct LogOptions {
     pub commit_delay_us: u64,
     /// Size of new segments.
     pub segment_bytes: u64,
+    /// How many of them are made ahead of use while the log is idle; at least 1.
+    pub segments_ahead: usize,
     /// Memory for recent commits.
     pub cache_bytes: usize,
 }

@@ -1,6 +1,6 @@
 //! Segments before and after their time: made ahead of use, sealed after it. Background work of low priority.
 //!
-//! A new segment passes through: file created, space allocated, zeros written, file synced, directory synced, listed
+//! More than one may be made ahead while the log is idle (`ahead`). A new segment passes through: file created, space allocated, zeros written, file synced, directory synced, listed
 //! (durably), ready. A file that is not listed is garbage, and a listed one without a header is unused. Zeros are written
 //! because each commit into a merely allocated file costs a journal commit of the file system; that cost vanishes beside
 //! large commits, so writing zeros ends early when commits are large, or when the next segment is needed at once.
@@ -28,6 +28,9 @@ use crate::storage::format::Trailer;
 use crate::storage::log::Inner;
 use crate::storage::segment_list::{Listed, SegmentList};
 use crate::storage::segment_table::Segment;
+use ahead::Unlisted;
+
+mod ahead;
 
 /// Bytes of zeros written at a time: small, so that a commit never waits long behind them.
 const ZEROS_BYTES: usize = 256 * 1024;
@@ -78,6 +81,7 @@ pub(super) struct Roller {
     /// Number of the own segment that was begun last.
     last_number: Cell<u32>,
     next: RefCell<Next>,
+    spares: RefCell<ahead::Spares>,
     seals: RefCell<VecDeque<SealJob>>,
     hurried: Cell<bool>,
     /// Moving average of commit sizes.
@@ -94,6 +98,7 @@ impl Roller {
             list: RefCell::new(list),
             list_gate: Semaphore::new(1),
             next: RefCell::new(ready.map_or(Next::Missing, Next::Ready)),
+            spares: RefCell::default(),
             seals: RefCell::new(seals),
             hurried: Cell::new(false),
             commit_bytes: Cell::new(0),
@@ -174,10 +179,12 @@ async fn run(inner: &Inner) {
         }
         if inner.stopping.get() {
             return;
-        } else if roller.is_ready() {
-            roller.signal.wait().await;
-        } else {
+        } else if !roller.is_ready() {
             make_next(inner).await;
+        } else if ahead::is_wanted(inner) {
+            ahead::make(inner).await;
+        } else {
+            roller.signal.wait().await;
         }
     }
 }
@@ -225,11 +232,16 @@ fn is_no_space(error: &io::Error) -> bool {
 
 /// Makes the next segment; `None` if the log ends meanwhile.
 async fn prepare(inner: &Inner) -> io::Result<Option<ReadySegment>> {
-    let listed = inner.roller.next_listed(inner.options.log_id);
-    let bytes = inner.options.segment_bytes;
-    let store = &*inner.store;
-    let file = create(store, &listed, bytes).await?;
-    write_zeros(inner, &*file, bytes).await?;
+    let (store, bytes) = (&*inner.store, inner.options.segment_bytes);
+    let Unlisted { listed, file, zeros_to } = match ahead::take(inner).await? {
+        Some(spare) => spare,
+        None => {
+            let listed = inner.roller.next_listed(inner.options.log_id);
+            let file = create(store, &listed, bytes).await?;
+            Unlisted { listed, file, zeros_to: 0 }
+        }
+    };
+    write_zeros(inner, &*file, zeros_to, bytes).await?;
     if inner.ending() {
         file.close().await;
         return Ok(None);
@@ -290,9 +302,9 @@ pub(super) async fn make_durable(store: &dyn Store, file: &dyn File) -> io::Resu
     store.sync_dir().await
 }
 
-async fn write_zeros(inner: &Inner, file: &dyn File, bytes: u64) -> io::Result<()> {
+async fn write_zeros(inner: &Inner, file: &dyn File, from: u64, bytes: u64) -> io::Result<()> {
     let roller = &inner.roller;
-    let mut position = 0;
+    let mut position = from;
     while position < bytes && !inner.ending() {
         if roller.hurried.get() || roller.commit_bytes.get() >= LARGE_COMMIT_BYTES {
             return Ok(());
@@ -300,15 +312,22 @@ async fn write_zeros(inner: &Inner, file: &dyn File, bytes: u64) -> io::Result<(
         if seal_one(inner).await {
             continue;
         }
-        if position > 2 * inner.appender.borrow().active_bytes() + ZEROS_AHEAD_BYTES {
+        let enough = 2 * inner.appender.borrow().active_bytes() + ZEROS_AHEAD_BYTES;
+        if position > enough && !ahead::is_time(inner) {
             roller.signal.wait().await;
             continue;
         }
-        let started = Instant::now();
-        position = zeros_at(file, position, bytes).await?;
-        Timer::new(started.elapsed() * ZEROS_PAUSE).await;
+        position = zeros_and_pause(file, position, bytes).await?;
     }
     Ok(())
+}
+
+/// Writes zeros at `position`, leaves the disk to others for a while, and returns where the next ones go.
+async fn zeros_and_pause(file: &dyn File, position: u64, end: u64) -> io::Result<u64> {
+    let started = Instant::now();
+    let position = zeros_at(file, position, end).await?;
+    Timer::new(started.elapsed() * ZEROS_PAUSE).await;
+    Ok(position)
 }
 
 /// Writes zeros at `position` and returns where the next ones go.

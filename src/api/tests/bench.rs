@@ -62,6 +62,7 @@ pub fn config() -> Config {
         commit_delay_us: 0,
         spin_us: 0,
         segment_bytes: limits::SEGMENT_BYTES_MIN,
+        segments_ahead: 1,
         cache_bytes: 0,
         hot_bytes: 0,
         max_body_bytes: limits::BODY_BYTES_DEFAULT,
@@ -308,6 +309,7 @@ impl Bench {
             sync: Sync::Always,
             commit_delay_us: config.commit_delay_us,
             segment_bytes: config.segment_bytes,
+            segments_ahead: config.segments_ahead,
             cache_bytes: config.cache_bytes as usize,
         };
         let lineages = seats.lineages.clone();

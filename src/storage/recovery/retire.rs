@@ -17,8 +17,14 @@ use crate::storage::roll::{self, SealJob};
 pub(in crate::storage) async fn retire(store: Rc<dyn Store>, log_id: u64) -> Result<Retired, OpenError> {
     let list = read_list(&*store).await?;
     // Nothing is appended, so nothing but the id and the way files are opened matters.
-    let options =
-        LogOptions { log_id, sync: Sync::Always, commit_delay_us: 0, segment_bytes: 0, cache_bytes: 0 };
+    let options = LogOptions {
+        log_id,
+        sync: Sync::Always,
+        commit_delay_us: 0,
+        segment_bytes: 0,
+        segments_ahead: 1,
+        cache_bytes: 0,
+    };
     let mut recovery = Recovery::new(&*store, &options, list.lineage);
     // A segment that has not begun is of no use to anybody else.
     recovery.open_segments(&list).await?;

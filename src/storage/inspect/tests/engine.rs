@@ -52,6 +52,7 @@ async fn write(store: &SimulatedStore) -> u64 {
         sync: Sync::Always,
         commit_delay_us: 0,
         segment_bytes: SEGMENT_BYTES_MIN,
+        segments_ahead: 1,
         cache_bytes: 0,
     };
     let shared: Rc<dyn Store> = Rc::new(store.clone());

@@ -71,6 +71,15 @@ pub(super) async fn survives(
 
 #[test]
 fn a_crash_at_any_operation_loses_nothing_acknowledged() {
+    crash_everywhere(&options());
+}
+
+#[test]
+fn a_crash_at_any_operation_loses_nothing_where_segments_are_made_ahead() {
+    crash_everywhere(&LogOptions { segments_ahead: 3, ..options() });
+}
+
+fn crash_everywhere(options: &LogOptions) {
     run(async {
         let mut struck: BTreeMap<&str, usize> = BTreeMap::new();
         let mut number = 0;
@@ -79,7 +88,7 @@ fn a_crash_at_any_operation_loses_nothing_acknowledged() {
             for (index, torn) in Torn::ALL.into_iter().enumerate() {
                 let store = SimulatedStore::new();
                 store.crash_at(number, torn);
-                let (staged, acknowledged) = workload(&store, options()).await;
+                let (staged, acknowledged) = workload(&store, options.clone()).await;
                 if !store.crashed() {
                     break;
                 }

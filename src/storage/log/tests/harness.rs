@@ -43,6 +43,7 @@ pub(super) fn options() -> LogOptions {
         sync: Sync::Always,
         commit_delay_us: 0,
         segment_bytes: SEGMENT_BYTES_MIN,
+        segments_ahead: 1,
         cache_bytes: 0,
     }
 }

@@ -1,5 +1,6 @@
 //! Tests of the log as a whole, on the simulated directory (small segments, so that every test rolls).
 
+mod ahead;
 mod commits;
 mod crash;
 mod faults;
