@@ -215,11 +215,14 @@ def figures(outcome, series, rate):
     }
 
 
-def load(who, workload, *arguments, series="append", rate="operations_per_s", extra=(), shards=1, cpus="0", after=None):
-    """A side: the workload against a fresh server. `after(bench, server)` may add figures while the server runs."""
+def load(who, workload, *arguments, series="append", rate="operations_per_s", extra=(), shards=1, cpus="0", before=None, after=None):
+    """A side: the workload against a fresh server, once `before(server)` has waited for what it needs. `after(bench, server)` may
+    add figures while the server runs."""
 
     def side(bench):
         with bench.server(who, extra, shards, cpus) as server:
+            if before:
+                before(server)
             outcome = bench.generate(server, workload, *arguments)
             found = figures(outcome, series, rate)
             if after:
