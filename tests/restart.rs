@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::files::segments;
-use common::{DataDir, JSON, Server, TEXT};
+use common::files::{inspect, rows, segments, tool, try_segments};
+use common::{DataDir, JSON, OCTETS, Server, TEXT};
 
 /// Everything that a client can see of a stream.
 fn face(server: &Server, path: &str, content_type: &str) -> Vec<String> {
@@ -258,4 +258,31 @@ fn offsets_and_pages_survive_many_segments() {
         if round % 2 == 0 { server.kill() } else { server.stop() }
     }
     assert!(segments(&dir.path()).len() > 8, "the test wrote too few segments");
+}
+
+/// What an idle server makes ahead (`--segments-ahead`) is used by a burst, does not disturb the offline tools, and goes at the
+/// next start if it was not used.
+#[test]
+fn segments_made_ahead_are_used_or_go() {
+    let (dir, small) = (DataDir::new(), ["--shards", "1", "--segment-bytes", "1MiB"]);
+    let server = Server::start_in(&dir, &[&small[..], &["--segments-ahead", "6"]].concat());
+    let stream = server.create("burst", OCTETS);
+    // The one in use, the next one, and five more.
+    while try_segments(&dir.path()).len() < 7 {
+        std::thread::yield_now();
+    }
+    let bodies: Vec<Vec<u8>> = (0..25).map(|n| vec![n; 100_000]).collect();
+    for body in &bodies {
+        stream.append(body);
+    }
+    assert!(stream.read() == bodies.concat(), "the bytes differ");
+    server.kill();
+    let verified = tool(&["verify"], &dir.path());
+    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
+    let unlisted = |dir: &DataDir| rows(&inspect(&dir.path(), &[]), "finding").len();
+    assert!(unlisted(&dir) > 0, "some were not used");
+    let server = Server::start_in(&dir, &small);
+    assert!(server.stream("/test/burst", OCTETS).read() == bodies.concat(), "the bytes differ after a kill");
+    server.stop();
+    assert_eq!(unlisted(&dir), 0);
 }
