@@ -15,6 +15,8 @@ pub const SEGMENT_BYTES_DEFAULT: u64 = 128 * 1024 * 1024;
 pub const SEGMENTS_AHEAD_DEFAULT: usize = 1;
 /// Most of them.
 pub const SEGMENTS_AHEAD_MAX: usize = 1024;
+/// Space that stays free when one is made further ahead than the next, in segments: for the next one, and for what settling writes.
+pub const SEGMENTS_KEPT_FREE: u64 = 2;
 /// Smallest `--segment-bytes`.
 pub const SEGMENT_BYTES_MIN: u64 = 1024 * 1024;
 /// Largest `--segment-bytes`: positions in a segment are 32 bits.

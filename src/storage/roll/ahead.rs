@@ -3,7 +3,8 @@
 //!
 //! A spare is a file with its space and some zeros that is not listed: a crash leaves garbage, which the next start removes. When
 //! the next segment is due the oldest one is taken, and gets what it lacks. Spares have their numbers in the order in which they
-//! are made and taken, so that they are listed in order. The last one may lack zeros: the log was not idle for long enough.
+//! are made and taken, so that they are listed in order. None is made that would leave less free than the next one and settling may
+//! need. The last one may lack zeros: the log was not idle for long enough.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,6 +14,7 @@ use futures_lite::future::or;
 use glommio::timer::Timer;
 
 use super::{FULL_RETRY, create, is_no_space, seal_one, zeros_and_pause};
+use crate::limits::SEGMENTS_KEPT_FREE;
 use crate::storage::device::{File, Mode};
 use crate::storage::log::Inner;
 use crate::storage::segment_list::Listed;
@@ -67,6 +69,9 @@ async fn make_or_go_on(inner: &Inner) -> io::Result<()> {
     let Unlisted { listed, file, mut zeros_to } = match last {
         Some(spare) => open(inner, spare).await?,
         None => {
+            if inner.store.available_bytes().await? < (1 + SEGMENTS_KEPT_FREE) * bytes {
+                return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+            }
             let listed = roller.next_listed(inner.options.log_id);
             let file = create(&*inner.store, &listed, bytes).await?;
             Unlisted { listed, file, zeros_to: 0 }
